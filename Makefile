@@ -1,0 +1,98 @@
+# Every target works from a fresh checkout: what it needs is made on first use and kept outside the repository.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := $(shell python3 scripts/environment.py path)
+PYTHON := $(VENV)/bin/python
+CLUSTER ?= local
+ARGS ?=
+export PYTHONPATH := operator:.
+
+.PHONY: help
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: env
+env: $(VENV)/complete ## Make the Python environment
+
+$(VENV)/complete:
+	@python3 scripts/environment.py create
+
+##@ See it
+
+.PHONY: demo
+demo: env ## Cluster, images, Penstock, a model: ends with a streamed answer (CLUSTER=kind for kind)
+	@$(PYTHON) -m e2e.demo up --driver $(CLUSTER)
+
+.PHONY: demo-shell
+demo-shell: env ## A shell in the demo cluster's network, with KUBECONFIG and kubectl
+	@$(PYTHON) -m e2e.cluster shell --name demo --driver $(CLUSTER)
+
+.PHONY: demo-down
+demo-down: env ## Remove the demo cluster and everything of it
+	@$(PYTHON) -m e2e.demo down --driver $(CLUSTER)
+
+##@ Check it
+
+.PHONY: test
+test: env ## Unit tests, then integration tests on a real API server
+	@$(PYTHON) -m pytest -m "not cluster" $(ARGS)
+
+.PHONY: unit
+unit: env ## Unit tests only
+	@$(PYTHON) -m pytest -m "not cluster and not integration" --ignore tests/integration $(ARGS)
+
+.PHONY: check
+check: env ## Format, lint, types, layers, generated files
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m mypy e2e bench scripts
+	@$(VENV)/bin/lint-imports
+	@$(PYTHON) scripts/generate.py --check
+
+.PHONY: format
+format: env ## Format the code and apply safe fixes
+	@$(PYTHON) -m ruff format .
+	@$(PYTHON) -m ruff check --fix .
+
+.PHONY: generate
+generate: env ## Write the CRD, its reference page and the install manifest
+	@$(PYTHON) scripts/generate.py
+
+.PHONY: lock
+lock: env ## Pin what is installed now, after a change of dependencies in pyproject.toml
+	@$(PYTHON) -m pip freeze --exclude penstock > constraints.txt
+
+.PHONY: e2e
+e2e: env ## The whole product on a real two-node cluster (ARGS="--engine VLLM -- -k drain")
+	@$(PYTHON) -m e2e $(ARGS)
+
+.PHONY: e2e-kind
+e2e-kind: env ## The same on two kind nodes
+	@$(PYTHON) -m e2e --driver kind $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: env ## The cluster and image builders themselves, for real
+	@$(PYTHON) -m pytest -m cluster tests/cluster tests/images $(ARGS)
+
+##@ Measure it
+
+.PHONY: bench-relay
+bench-relay: env ## The relay beside nginx, haproxy, Envoy, an aiohttp proxy and no proxy
+	@$(PYTHON) -m bench.relay $(ARGS)
+
+##@ Real vLLM on CPU
+
+.PHONY: engine-vllm
+engine-vllm: env ## Prepare real vLLM for CPU (about 6 GB, once)
+	@$(PYTHON) -m e2e.vllm prepare
+
+.PHONY: e2e-vllm
+e2e-vllm: env engine-vllm ## An LLMBackend on real vLLM
+	@$(PYTHON) -m e2e --vllm $(ARGS)
+
+.PHONY: conformance
+conformance: env engine-vllm ## One suite against real vLLM and the stand-in, differences listed
+	@$(PYTHON) -m e2e.conformance $(ARGS)

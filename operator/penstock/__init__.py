@@ -1,0 +1,1 @@
+"""Penstock: a Kubernetes operator that serves LLMs behind an admission-controlling sidecar."""

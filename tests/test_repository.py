@@ -1,0 +1,68 @@
+"""Rules about the repository itself that no other test would notice being broken."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import environment  # noqa: E402 - a script, found through the path set above
+
+
+def test_operator_is_a_source_root_and_no_package() -> None:
+    """An __init__.py there would shadow the standard library's operator module and stop every Python started here."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+def test_nothing_imports_the_source_root_as_a_package() -> None:
+    """`operator.penstock` would be a second copy of every module."""
+    pattern = re.compile(r"^\s*(import|from)\s+operator\.penstock", re.MULTILINE)
+    found = [path for path in ROOT.rglob("*.py") if pattern.search(path.read_text())]
+    assert found == []
+
+
+def test_every_requirement_is_pinned() -> None:
+    """constraints.txt names a version for everything that pyproject.toml asks for."""
+    pinned = {canonical(line) for line in environment.CONSTRAINTS.read_text().split()}
+    assert {canonical(requirement) for requirement in environment.requirements()} - pinned == set()
+
+
+def canonical(requirement: str) -> str:
+    """Return a requirement's project name as indexes spell it."""
+    return re.split(r"[~=<>\[]", requirement)[0].strip().lower().replace("_", "-")
+
+
+def test_the_map_names_only_what_exists() -> None:
+    """Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md link to or name in code is there."""
+    missing = []
+    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"):
+        text = (ROOT / document).read_text()
+        links = re.findall(r"\]\((?!https?://)([^)#]+)\)", text)
+        named = re.findall(r"`((?:operator|e2e|tests|bench|docs|crds|deploy|examples|scripts)/[\w./-]*)`", text)
+        wanted = {*links, *named} - {"operator/__init__.py"}  # named because it must not exist
+        missing += [f"{document}: {path}" for path in wanted if not (ROOT / path).exists()]
+    assert missing == []
+
+
+def test_make_help_lists_every_target_that_the_documents_name() -> None:
+    """A target in a document that make does not know would be a newcomer's first error."""
+    shown = subprocess.check_output(["make", "-s", "help"], cwd=ROOT, text=True)
+    listed = set(re.findall(r"^  ([\w-]+)", shown, re.MULTILINE))
+    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"):
+        text = (ROOT / document).read_text()
+        named = set(re.findall(r"(?:`|^|\s)make ([a-z][\w-]+)(?:`|$|\s)", text, re.MULTILINE))
+        prose = {"it", "sure", "one"}
+        assert named - prose <= listed, document
+
+
+@pytest.mark.parametrize(
+    "package", ["api", "engines", "resources", "status", "reconcile", "kube", "runtime", "limiter", "cli"]
+)
+def test_every_package_says_why_it_exists(package: str) -> None:
+    """The first thing a newcomer reads in a package is its docstring."""
+    text = (ROOT / "operator" / "penstock" / package / "__init__.py").read_text()
+    assert re.match(r'"""\S.{20,}', text)
