@@ -1,0 +1,162 @@
+"""The parts of Kubernetes' own types that an LLMBackend may hold, cut down to what Penstock passes on."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.api.annotations import Matches
+from penstock.api.base import ApiModel, Rule
+from penstock.api.quantity import Quantity, amount
+
+ObjectName = Annotated[
+    str,
+    Field(max_length=253),
+    Matches(
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "must be an object's name: lower-case letters, digits, `-` and `.`, starting and ending with a letter or digit",
+    ),
+]
+"""The name of another object in the same namespace."""
+
+KeyName = Annotated[
+    str,
+    Field(max_length=253),
+    Matches(r"^[-._a-zA-Z0-9]+$", "must be a key: letters, digits, `-`, `_` and `.`"),
+]
+"""A key of a ConfigMap or Secret."""
+
+_SEGMENT = r"(\.{0,2}[^/.\x00-\x1f][^/\x00-\x1f]*|\.{3,})"
+"""A part of a path that is neither empty nor `.` nor `..`."""
+
+AbsolutePath = Annotated[
+    str,
+    Field(max_length=1024),
+    Matches(rf"^/$|^(/{_SEGMENT})+/?$", "must be an absolute path without `.` and `..`, such as /models/model.gguf"),
+]
+"""A path that starts with `/` and has no `.` or `..` in it."""
+
+RelativePath = Annotated[
+    str,
+    Field(max_length=255),
+    Matches(
+        r"^[-_A-Za-z0-9]+([./][-_A-Za-z0-9]+)*$",
+        "must be a relative path of letters, digits, `-`, `_` and single dots, such as chat/template.jinja",
+    ),
+]
+"""A path that does not start with `/` and has no `..` in it; a simple form, because the rule is run in nested lists."""
+
+MebibyteCount = Annotated[int, Field(ge=1, le=1048576)]
+
+
+class SecretKeyReference(ApiModel):
+    """One key of a Secret in the backend's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+
+    key: KeyName
+    """Key in it."""
+
+    optional: bool | None = None
+    """Whether the pod starts when the Secret or key is missing. Default: false."""
+
+
+class ConfigMapKeyReference(ApiModel):
+    """One key of a ConfigMap in the backend's namespace."""
+
+    name: ObjectName
+    """Name of the ConfigMap."""
+
+    key: KeyName
+    """Key in it."""
+
+    optional: bool | None = None
+    """Whether the pod starts when the ConfigMap or key is missing. Default: false."""
+
+
+class FieldReference(ApiModel):
+    """One field of the pod."""
+
+    field_path: Annotated[str, Field(min_length=1, max_length=256)]
+    """Path of the field, such as `metadata.name`."""
+
+
+class EnvVarSource(ApiModel):
+    """Where a variable's value comes from: exactly one of the fields."""
+
+    secret_key_ref: SecretKeyReference | None = None
+    """A key of a Secret."""
+
+    config_map_key_ref: ConfigMapKeyReference | None = None
+    """A key of a ConfigMap."""
+
+    field_ref: FieldReference | None = None
+    """A field of the pod."""
+
+    rules = (
+        Rule(
+            cel="[has(self.secretKeyRef), has(self.configMapKeyRef), has(self.fieldRef)].filter(x, x).size() == 1",
+            message="write exactly one of `secretKeyRef`, `configMapKeyRef` and `fieldRef`",
+            holds=lambda source: (
+                sum(ref is not None for ref in (source.secret_key_ref, source.config_map_key_ref, source.field_ref))
+                == 1
+            ),
+        ),
+    )
+
+
+class EnvVar(ApiModel):
+    """An environment variable."""
+
+    name: Annotated[
+        str,
+        Field(max_length=128),
+        Matches(r"^[A-Za-z_][A-Za-z0-9_]*$", "must be a variable's name: letters, digits and `_`, not a digit first"),
+    ]
+    """Name of the variable."""
+
+    value: Annotated[str, Field(max_length=4096)] | None = None
+    """Its value."""
+
+    value_from: EnvVarSource | None = None
+    """Where its value comes from, instead of `value`."""
+
+    rules = (
+        Rule(
+            cel="!(has(self.value) && has(self.valueFrom))",
+            message="write `value` or `valueFrom`, not both",
+            holds=lambda variable: variable.value is None or variable.value_from is None,
+        ),
+    )
+
+
+GPU_RESOURCE_PATTERN = (
+    r"^(nvidia\.com/(gpu|gpu\.shared|mig-[a-z0-9.-]+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi)$"
+)
+"""Names of resources that stand for accelerators."""
+
+_GPU_RESOURCE = re.compile(GPU_RESOURCE_PATTERN)
+
+
+class Resources(ApiModel):
+    """Requests and limits of a container."""
+
+    requests: Annotated[dict[str, Quantity], Field(max_length=16)] | None = None
+    """What the scheduler reserves, by resource name (`cpu`, `memory`, `nvidia.com/gpu`)."""
+
+    limits: Annotated[dict[str, Quantity], Field(max_length=16)] | None = None
+    """The most the container may use, by resource name."""
+
+    def gpus(self) -> dict[str, Decimal]:
+        """Return the accelerators asked for, by resource name; amounts of zero left out."""
+        counts = {name: amount(text) for name, text in (self.limits or {}).items() if _GPU_RESOURCE.match(name)}
+        return {name: count for name, count in counts.items() if count}
+
+    def cpus(self) -> Decimal | None:
+        """Return the CPU limit, else the CPU request, in cores; None when neither is given."""
+        text = (self.limits or {}).get("cpu") or (self.requests or {}).get("cpu")
+        return None if text is None else amount(text)

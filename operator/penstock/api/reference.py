@@ -1,0 +1,118 @@
+"""The reference page of LLMBackend: every field with type, default and meaning, generated from the CRD's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.api.backend import API_VERSION, KIND
+from penstock.api.crd import PRINTER_COLUMNS, SHORT_NAME, schema
+from penstock.api.schema import Schema
+
+_HEAD = f"""# LLMBackend
+
+`apiVersion: {API_VERSION}`, `kind: {KIND}`, short name `{SHORT_NAME}`, namespaced. The same texts are in
+`kubectl explain llmbackend.spec`; [engines.md](engines.md) tells what is particular to each engine. This page is
+generated from the model in `operator/penstock/api`; run `python scripts/generate.py` after changing it.
+
+The smallest object:
+
+```yaml
+apiVersion: {API_VERSION}
+kind: {KIND}
+metadata:
+  name: smollm2
+spec:
+  engine:
+    type: LlamaCpp
+  model:
+    name: smollm2-135m
+    source:
+      persistentVolumeClaim:
+        claimName: models
+        path: /smollm2-135m-instruct-q8_0.gguf
+```
+"""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    whole = schema()
+    parts = [_HEAD]
+    for top in ("spec", "status"):
+        parts.extend(_sections(whole["properties"][top], path=top))
+    parts.append(_rules(whole))
+    parts.append(_columns())
+    return "\n".join(parts)
+
+
+def _sections(node: Schema, *, path: str) -> Iterator[str]:
+    """Yield one table per object, outer objects first."""
+    rows = [f"## `{path}`", "", node["description"], "", "| field | type | default | meaning |", "|---|---|---|---|"]
+    nested = []
+    required = node.get("required", [])
+    for name, field in node["properties"].items():
+        default = "required" if name in required else _default(field)
+        rows.append(f"| `{name}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |")
+        inner, suffix = (field["items"], "[]") if "items" in field else (field, "")
+        if "properties" in inner:
+            nested.append((inner, f"{path}.{name}{suffix}"))
+    yield "\n".join(rows) + "\n"
+    for inner, inner_path in nested:
+        yield from _sections(inner, path=inner_path)
+
+
+def _type(field: Schema) -> str:
+    if field.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" if value else '`""`' for value in field["enum"])
+    if field["type"] == "array":
+        return f"list of {_type(field['items'])}" if "properties" not in field["items"] else "list"
+    if field["type"] == "object" and isinstance(field.get("additionalProperties"), dict):
+        return f"map of {_type(field['additionalProperties'])}"
+    if field["type"] == "integer":
+        return "integer" + _range(field)
+    return str(field["type"])
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if high is not None:
+        return f", {low} to {high}"
+    return "" if low is None else f", at least {low}"
+
+
+def _default(field: Schema) -> str:
+    default = field.get("default")
+    if default is None or default in ({}, ""):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if not isinstance(default, dict) else "see its fields"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _rules(whole: Schema) -> str:
+    lines = ["## Rules", "", "The API server refuses an object that breaks one of these.", ""]
+    lines += [f"- `{path}`: {message}" for path, message in _messages(whole, path="")]
+    return "\n".join(lines) + "\n"
+
+
+def _messages(node: Schema, *, path: str) -> Iterator[tuple[str, str]]:
+    for rule in node.get("x-kubernetes-validations", ()):
+        yield (path + rule.get("fieldPath", "")).lstrip(".") or "metadata.name", rule["message"]
+    for name, field in node.get("properties", {}).items():
+        yield from _messages(field, path=f"{path}.{name}")
+    if "items" in node:
+        yield from _messages(node["items"], path=f"{path}[]")
+
+
+def _columns() -> str:
+    lines = ["## What `kubectl get llmb` shows", "", "| column | from | |", "|---|---|---|"]
+    for column in PRINTER_COLUMNS:
+        wide = "with `-o wide`" if column.get("priority") else ""
+        lines.append(f"| {str(column['name']).upper()} | `{column['jsonPath']}` | {wide} |")
+    return "\n".join(lines) + "\n"
