@@ -1,0 +1,1 @@
+"""The API server: which kinds there are, how to read and write them, and what can go wrong."""

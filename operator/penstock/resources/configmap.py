@@ -1,0 +1,25 @@
+"""The limiter's policy: what may change while replicas run, in a file that they re-read."""
+
+from __future__ import annotations
+
+from penstock.api.backend import LLMBackend
+from penstock.api.policy import POLICY_FILE, Policy
+from penstock.resources.labels import metadata
+from penstock.resources.objects import Object
+
+
+def name(backend: LLMBackend) -> str:
+    """Return the ConfigMap's name."""
+    return f"{backend.metadata.name}-limiter"
+
+
+def build(backend: LLMBackend) -> Object:
+    """Return the ConfigMap."""
+    limiter = backend.spec.limiter
+    policy = Policy(log_level=limiter.log_level, maximum_body_mebibytes=limiter.maximum_body_mebibytes)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(backend, name(backend)),
+        "data": {POLICY_FILE: policy.render()},
+    }

@@ -1,0 +1,40 @@
+"""The address of a backend: a Service that leads to the limiters of its ready replicas, never to an engine."""
+
+from __future__ import annotations
+
+from penstock.api.backend import LLMBackend
+from penstock.api.replica import API_PORT
+from penstock.resources.labels import metadata, selector
+from penstock.resources.objects import Object
+
+HTTP_PORT = 80
+
+
+def name(backend: LLMBackend) -> str:
+    """Return the Service's name."""
+    return backend.metadata.name
+
+
+def url(backend: LLMBackend) -> str:
+    """Return where clients in the cluster send requests, whatever the cluster's domain is."""
+    port = backend.spec.service.port
+    return f"http://{name(backend)}.{backend.metadata.namespace}.svc" + ("" if port == HTTP_PORT else f":{port}")
+
+
+def build(backend: LLMBackend) -> Object:
+    """Return the Service.
+
+    `targetPort` is a number: named ports of native sidecars are not resolved by every supported Kubernetes release.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(backend, name(backend)),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": selector(backend),
+            "ports": [
+                {"name": "http", "port": backend.spec.service.port, "targetPort": API_PORT, "protocol": "TCP"},
+            ],
+        },
+    }

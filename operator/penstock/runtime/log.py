@@ -1,0 +1,44 @@
+"""Logging of the operator: one line per event, on standard error, for people or for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from penstock.runtime.settings import LogFormat, LogLevel
+
+HUMAN = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+QUIET = {
+    # kopf logs every event of every watched object at INFO, and its own start and stop step by step.
+    "kopf": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "asyncio": logging.WARNING,
+}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def configure(level: LogLevel, log_format: LogFormat) -> None:
+    """Set up the root logger of the process."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(HUMAN))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    for name, quiet_level in QUIET.items():
+        logging.getLogger(name).setLevel(quiet_level)

@@ -1,0 +1,161 @@
+"""What goes over the wire, against an HTTP server that remembers what it was asked."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
+
+from penstock.kube import client as client_module
+from penstock.kube import errors
+from penstock.kube.client import KubernetesClient
+from penstock.kube.kinds import CONFIG_MAP, LLM_BACKEND
+from penstock.resources.objects import Key
+
+KEY = Key("n", "x")
+OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n"}, "data": {"a": "b"}}
+
+
+class Server:
+    """Answers every request with what the test has put into `answers`, or with an empty object."""
+
+    def __init__(self):
+        self.requests, self.answers = [], []
+
+    async def handle(self, request):
+        self.requests.append(
+            (request.method, request.path, dict(request.query), dict(request.headers), await request.text())
+        )
+        answer = self.answers.pop(0) if self.answers else web.json_response({})
+        if isinstance(answer, float):
+            await asyncio.sleep(answer)
+            return web.json_response({})
+        return answer
+
+
+@pytest.fixture
+async def server():
+    server = Server()
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+@pytest.fixture
+async def client(server, calls):
+    configuration = Configuration(host=server.url)
+    configuration.api_key["BearerToken"] = "Bearer secret"
+    client = KubernetesClient(configuration, observe=lambda *call: calls.append(call))
+    yield client
+    await client.close()
+
+
+def refusal(status, message="no", **headers):
+    return web.json_response({"kind": "Status", "message": message}, status=status, headers=headers)
+
+
+async def test_apply_is_a_forced_apply_patch_under_one_manager(server, client, calls):
+    server.answers = [web.json_response({"kind": "ConfigMap"})]
+    assert await client.apply(OBJECT) == {"kind": "ConfigMap"}
+    ((method, path, query, headers, body),) = server.requests
+    assert (method, path) == ("PATCH", "/api/v1/namespaces/n/configmaps/x")
+    assert query == {"fieldManager": "penstock", "force": "true"}
+    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert headers["Authorization"] == "Bearer secret"
+    assert json.loads(body) == OBJECT
+    assert calls == [("apply", "ConfigMap", "ok")]
+
+
+async def test_status_is_applied_to_its_subresource(server, client):
+    body = {"apiVersion": LLM_BACKEND.api_version, "kind": "LLMBackend", "metadata": {"name": "x", "namespace": "n"}}
+    await client.patch_status(body)
+    assert server.requests[0][1].endswith("/namespaces/n/llmbackends/x/status")
+
+
+async def test_a_merge_patch_is_pinned_to_the_object(server, client):
+    await client.patch(CONFIG_MAP, KEY, {"spec": {"a": None}}, uid="u")
+    _method, _path, query, headers, body = server.requests[0]
+    assert query == {"fieldManager": "penstock"}
+    assert headers["Content-Type"] == "application/merge-patch+json"
+    assert json.loads(body) == {"spec": {"a": None}, "metadata": {"uid": "u"}}
+
+
+async def test_create_posts_to_the_collection(server, client):
+    await client.create(OBJECT)
+    assert server.requests[0][:2] == ("POST", "/api/v1/namespaces/n/configmaps")
+
+
+async def test_delete_carries_the_uid_and_is_content_with_nothing_there(server, client):
+    server.answers = [refusal(404)]
+    await client.delete(CONFIG_MAP, KEY, uid="u")
+    method, path, _query, _headers, body = server.requests[0]
+    assert (method, path) == ("DELETE", "/api/v1/namespaces/n/configmaps/x")
+    assert json.loads(body)["preconditions"] == {"uid": "u"}
+
+
+async def test_a_list_follows_its_pages_and_names_its_items(server, client):
+    pages = [
+        {"metadata": {"continue": "token"}, "items": [{"metadata": {"name": "a"}}]},
+        {"metadata": {}, "items": [{"metadata": {"name": "b"}}]},
+    ]
+    server.answers = [web.json_response(page) for page in pages]
+    listed = await client.list(CONFIG_MAP, labels={"b": "2", "a": "1"})
+    assert [item["metadata"]["name"] for item in listed] == ["a", "b"]
+    assert {(item["apiVersion"], item["kind"]) for item in listed} == {("v1", "ConfigMap")}
+    first, second = (request[2] for request in server.requests)
+    assert first == {"limit": "500", "labelSelector": "a=1,b=2"}
+    assert second == first | {"continue": "token"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refusal(404), errors.NotFound),
+        (refusal(409), errors.Conflict),
+        (refusal(422), errors.Invalid),
+        (refusal(503), errors.Unavailable),
+        (web.Response(status=502, text="<html>bad gateway</html>"), errors.Unavailable),
+        (web.Response(status=200, text="<html>a login page</html>"), errors.Unavailable),
+        (web.Response(status=200, text="[]"), errors.Unavailable),
+    ],
+    ids=["404", "409", "422", "503", "gateway", "no JSON", "no object"],
+)
+async def test_bad_answers_become_errors_and_are_counted(server, client, calls, answer, kind):
+    server.answers = [answer]
+    with pytest.raises(kind, match="get ConfigMap n/x"):
+        await client.get(CONFIG_MAP, KEY)
+    assert calls == [("get", "ConfigMap", kind.__name__)]
+
+
+async def test_a_pause_asked_for_is_passed_on(server, client):
+    server.answers = [refusal(429, **{"Retry-After": "3"})]
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await client.get(CONFIG_MAP, KEY)
+    assert caught.value.retry_after_seconds == 3
+
+
+async def test_no_answer_in_time_is_unavailable(server, monkeypatch):
+    monkeypatch.setattr(client_module, "REQUEST_TIMEOUT_SECONDS", 0.2)
+    client = KubernetesClient(Configuration(host=server.url))
+    server.answers = [5.0]
+    with pytest.raises(errors.Unavailable, match="no answer"):
+        await client.get(CONFIG_MAP, KEY)
+    await client.close()
+
+
+async def test_nobody_there_is_unavailable(unused_tcp_port):
+    client = KubernetesClient(Configuration(host=f"http://127.0.0.1:{unused_tcp_port}"))
+    with pytest.raises(errors.Unavailable, match="cannot reach"):
+        await client.get(CONFIG_MAP, KEY)
+    await client.close()

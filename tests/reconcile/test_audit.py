@@ -1,0 +1,96 @@
+"""The comparison of the cache with the cluster finds what watches have missed."""
+
+import pytest
+
+from penstock.kube import errors
+from penstock.kube.kinds import CONFIG_MAP, LLM_BACKEND, SERVICE
+from penstock.reconcile.audit import audit
+from penstock.reconcile.cache import Cache
+from penstock.reconcile.queue import WorkQueue
+from penstock.resources.objects import Key
+
+OWNER = {"apiVersion": "serving.penstock.dev/v1alpha1", "kind": "LLMBackend", "uid": "o", "controller": True}
+
+
+def child(name, *, namespace="team", backend="smol", managed=True):
+    metadata = {"name": name, "namespace": namespace, "ownerReferences": [OWNER | {"name": backend}]}
+    if managed:
+        metadata["labels"] = {"app.kubernetes.io/managed-by": "penstock"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+async def keys(queue):
+    found = set()
+    while queue.depth:
+        key = await queue.get()
+        found.add(key)
+        queue.done(key)
+    return found
+
+
+async def run(cluster, cache, namespaces=()):
+    queue = WorkQueue()
+    await audit(cluster, cache, queue, namespaces=namespaces)
+    return await keys(queue)
+
+
+async def test_it_fills_an_empty_cache_and_asks_for_every_backend(cluster, make_backend):
+    for name in ("a", "b"):
+        cluster.put(make_backend(name))
+    cluster.put(child("x"))
+    cache = Cache()
+    assert await run(cluster, cache) == {Key("team", "a"), Key("team", "b")}
+    assert cache.get(CONFIG_MAP, Key("team", "x"))
+    assert cluster.writes == []
+
+
+async def test_what_has_vanished_unheard_is_removed_and_its_backend_asked_for(cluster):
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    del cluster.objects[CONFIG_MAP, Key("team", "x")]
+    assert await run(cluster, cache) == {Key("team", "smol")}
+    assert cache.get(CONFIG_MAP, Key("team", "x")) is None
+
+
+async def test_what_has_lost_its_label_is_removed(cluster):
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    cluster.put(child("x", managed=False))
+    assert await run(cluster, cache) == {Key("team", "smol")}
+
+
+async def test_what_is_new_to_the_cache_during_the_list_stays(cluster):
+    cache = Cache()
+    cache.store(SERVICE, cluster.put(child("x") | {"kind": "Service"}))
+    list_objects = cluster.list
+
+    async def list_while_something_happens(kind, **arguments):
+        listed = await list_objects(kind, **arguments)
+        if kind == SERVICE:
+            cache.store(SERVICE, cluster.put(child("y") | {"kind": "Service"}))
+        return listed
+
+    cluster.list = list_while_something_happens
+    await run(cluster, cache)
+    assert cache.get(SERVICE, Key("team", "y"))
+
+
+async def test_only_the_given_namespaces_are_looked_at(cluster, make_backend):
+    cluster.put(make_backend())
+    other = make_backend("other")
+    other["metadata"]["namespace"] = "elsewhere"
+    cluster.put(other)
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x", namespace="elsewhere")))
+    assert await run(cluster, cache, namespaces=("team",)) == {Key("team", "smol")}
+    assert cache.get(CONFIG_MAP, Key("elsewhere", "x"))
+    assert cache.get(LLM_BACKEND, Key("elsewhere", "other")) is None
+
+
+async def test_an_outage_is_raised_and_removes_nothing(cluster):
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    cluster.failures["list", "ConfigMap"] = [errors.Unavailable("down")]
+    with pytest.raises(errors.Unavailable):
+        await run(cluster, cache)
+    assert cache.get(CONFIG_MAP, Key("team", "x"))

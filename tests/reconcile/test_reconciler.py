@@ -1,0 +1,325 @@
+"""Passes over backends in a cluster in memory: which requests are made, in which order, and which are not."""
+
+import copy
+
+import pytest
+
+from penstock.kube import errors
+from penstock.kube.kinds import CHILD_KINDS, CONFIG_MAP, DEPLOYMENT, LLM_BACKEND, SERVICE, SERVICE_ACCOUNT
+from penstock.reconcile.cache import Cache
+from penstock.reconcile.outcome import Done, Failed, RequeueAfter
+from penstock.reconcile.reconciler import Reconciler
+from penstock.resources.objects import Key
+
+KEY = Key("team", "smol")
+
+
+class Scene:
+    """A cluster, what the operator has heard of it, and its reconciler."""
+
+    def __init__(self, cluster, settings):
+        self.cluster, self.cache = cluster, Cache()
+        self.settings = settings
+        self.restart()
+
+    def restart(self):
+        """Start a new operator that has listed everything."""
+        self.cache = Cache()
+        self.reconciler = Reconciler(self.cluster, self.cache, self.settings)
+        self.hear()
+
+    def hear(self):
+        """Let all watches catch up."""
+        for (kind, _key), obj in self.cluster.objects.items():
+            self.cache.store(kind, copy.deepcopy(obj))
+        for kind in (LLM_BACKEND, *CHILD_KINDS):
+            for key in self.cache.all(kind):
+                if (kind, key) not in self.cluster.objects:
+                    self.cache.drop(kind, key)
+
+    def put(self, obj):
+        stored = self.cluster.put(obj)
+        self.hear()
+        return stored
+
+    async def step(self):
+        """Make one pass and return its outcome and its writes."""
+        self.cluster.calls.clear()
+        outcome = await self.reconciler.reconcile(KEY)
+        self.hear()
+        return outcome, self.cluster.writes
+
+    def conditions(self):
+        status = self.cluster.objects[LLM_BACKEND, KEY].get("status", {})
+        return {entry["type"]: entry for entry in status.get("conditions", [])}
+
+    def reason(self, condition="Ready"):
+        return self.conditions().get(condition, {}).get("reason")
+
+    def edit(self, kind, name, change):
+        obj = copy.deepcopy(self.cluster.objects[kind, Key("team", name)])
+        change(obj)
+        return self.put(obj)
+
+
+@pytest.fixture
+def scene(cluster, settings):
+    return Scene(cluster, settings)
+
+
+@pytest.fixture
+async def settled(scene, make_backend):
+    """A backend with all children, none of which anybody has looked at."""
+    scene.put(make_backend())
+    await scene.step()
+    return scene
+
+
+async def test_a_new_backend_is_reported_then_built_in_order(scene, make_backend):
+    scene.put(make_backend())
+    outcome, writes = await scene.step()
+    assert outcome == Done()
+    assert writes == [
+        ("patch_status", "LLMBackend", "smol"),
+        ("apply", "ServiceAccount", "smol"),
+        ("apply", "ConfigMap", "smol-limiter"),
+        ("apply", "Service", "smol"),
+        ("apply", "Deployment", "smol"),
+    ]
+    assert scene.conditions()["Ready"]["status"] == "Unknown"
+    assert scene.conditions()["Reconciling"]["status"] == "True"
+
+
+async def test_a_second_pass_makes_no_request(settled):
+    assert await settled.step() == (Done(), [])
+    assert settled.cluster.calls == []
+
+
+async def test_a_backend_that_is_gone_or_going_costs_nothing(scene, make_backend):
+    assert await scene.step() == (Done(), [])
+    scene.put(make_backend())
+    scene.edit(LLM_BACKEND, "smol", lambda obj: obj["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert await scene.step() == (Done(), [])
+
+
+async def test_a_restarted_operator_changes_nothing(settled):
+    before = copy.deepcopy(settled.cluster.objects)
+    settled.restart()
+    await settled.step()
+    assert settled.cluster.objects == before
+    assert ("get", "Service", "smol") not in settled.cluster.calls
+
+
+async def test_only_the_changed_child_is_applied(settled):
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["spec"].update(limiter={"logLevel": "Debug"}))
+    _outcome, writes = await settled.step()
+    assert [write for write in writes if write[0] == "apply"] == [("apply", "ConfigMap", "smol-limiter")]
+
+
+async def test_a_deleted_child_is_made_again(settled):
+    settled.cluster.remove(SERVICE, KEY)
+    settled.hear()
+    _outcome, writes = await settled.step()
+    assert writes == [("apply", "Service", "smol")]
+
+
+async def test_an_edited_child_is_applied_again(settled):
+    settled.edit(DEPLOYMENT, "smol", lambda obj: obj["spec"].update(replicas=9))
+    _outcome, writes = await settled.step()
+    assert writes == [("apply", "Deployment", "smol")]
+    assert settled.cluster.objects[DEPLOYMENT, KEY]["spec"]["replicas"] == 1
+
+
+async def test_an_added_selector_label_is_taken_out_again(settled):
+    settled.edit(SERVICE, "smol", lambda obj: obj["spec"]["selector"].update(app="x"))
+    _outcome, writes = await settled.step()
+    assert writes == [("apply", "Service", "smol"), ("patch", "Service", "smol")]
+    assert "app" not in settled.cluster.objects[SERVICE, KEY]["spec"]["selector"]
+
+
+async def test_a_child_that_edits_have_made_impossible_to_apply_is_put_right_first(settled, make_error):
+    settled.edit(SERVICE, "smol", lambda obj: obj["spec"].update(ports=[{"name": "http", "port": 81}]))
+    settled.cluster.failures["apply", "Service"] = [make_error(errors.Invalid, 422, "spec.ports[1].name: Duplicate")]
+    outcome, writes = await settled.step()
+    assert outcome == Done()
+    assert [verb for verb, _kind, _name in writes] == ["apply", "patch", "apply"]
+    assert [port["port"] for port in settled.cluster.objects[SERVICE, KEY]["spec"]["ports"]] == [80]
+    assert "Stalled" not in settled.conditions()
+
+
+async def test_a_status_report_of_the_deployment_reaches_status_and_writes_no_child(settled):
+    report = {"observedGeneration": 1, "replicas": 1, "availableReplicas": 1, "updatedReplicas": 1}
+    settled.edit(DEPLOYMENT, "smol", lambda obj: obj.update(status=report) or obj["metadata"].update(generation=0))
+    _outcome, writes = await settled.step()
+    assert writes == [("patch_status", "LLMBackend", "smol")]
+    assert settled.reason() == "AllReplicasReady"
+
+
+async def test_a_foreign_status_edit_is_reverted(settled):
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["status"].update(url="http://elsewhere"))
+    await settled.step()
+    assert settled.cluster.objects[LLM_BACKEND, KEY]["status"]["url"] == "http://smol.team.svc"
+
+
+FOREIGN = {
+    "nobody's": [],
+    "somebody's": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "x", "uid": "x", "controller": True}],
+}
+
+
+@pytest.mark.parametrize("owners", FOREIGN.values(), ids=FOREIGN.keys())
+@pytest.mark.parametrize("heard_of", [True, False], ids=["in the cache", "not in the cache"])
+async def test_a_taken_name_is_left_alone_and_told(scene, make_backend, owners, heard_of):
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "smol-limiter", "namespace": "team", "ownerReferences": owners},
+    }
+    scene.cluster.put(make_backend())
+    if heard_of:
+        scene.put(foreign)
+    else:
+        scene.hear()
+        scene.cluster.put(foreign)
+    before = copy.deepcopy(scene.cluster.objects[CONFIG_MAP, Key("team", "smol-limiter")])
+    outcome, writes = await scene.step()
+    assert isinstance(outcome, RequeueAfter)
+    assert ("apply", "ConfigMap", "smol-limiter") not in writes
+    assert scene.cluster.objects[CONFIG_MAP, Key("team", "smol-limiter")] == before
+    assert scene.reason("Stalled") == "NameTaken"
+    assert "ConfigMap smol-limiter exists" in scene.conditions()["Stalled"]["message"]
+
+
+async def test_children_of_an_earlier_backend_are_waited_for(settled, make_backend):
+    settled.cluster.remove(LLM_BACKEND, KEY)
+    settled.hear()
+    settled.put(make_backend())
+    outcome, writes = await settled.step()
+    assert isinstance(outcome, RequeueAfter)
+    assert [write for write in writes if write[0] == "apply"] == []
+    assert "Stalled" not in settled.conditions()
+
+
+async def test_a_child_on_its_way_out_is_waited_for(settled):
+    settled.edit(SERVICE, "smol", lambda obj: obj["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
+    outcome, writes = await settled.step()
+    assert isinstance(outcome, RequeueAfter)
+    assert writes == []
+
+
+async def test_a_child_that_was_replaced_unheard_is_not_overwritten(settled):
+    """The cache still shows our Service; in truth somebody has put another in its place."""
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["spec"].update(service={"port": 81}))
+    settled.cluster.remove(SERVICE, KEY)
+    settled.cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "smol", "namespace": "team"}})
+    outcome, _writes = await settled.step()
+    assert isinstance(outcome, RequeueAfter)
+    assert "ownerReferences" not in settled.cluster.objects[SERVICE, KEY]["metadata"]
+    await settled.step()
+    assert settled.reason("Stalled") == "NameTaken"
+
+
+async def test_an_own_child_that_is_no_longer_wanted_goes(settled):
+    owner = settled.cluster.objects[SERVICE, KEY]["metadata"]["ownerReferences"]
+    old = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "smol-of-an-older-release", "namespace": "team", "ownerReferences": owner},
+    }
+    settled.put(old)
+    _outcome, writes = await settled.step()
+    assert writes == [("delete", "ConfigMap", "smol-of-an-older-release")]
+
+
+async def test_pruning_spares_what_names_the_backend_without_belonging_to_it(settled):
+    owner = copy.deepcopy(settled.cluster.objects[SERVICE, KEY]["metadata"]["ownerReferences"])
+    owner[0]["uid"] = "of an earlier backend"
+    metadata = {"name": "other", "namespace": "team", "ownerReferences": owner}
+    settled.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    _outcome, writes = await settled.step()
+    assert writes == []
+
+
+async def test_an_invalid_spec_stalls_and_touches_no_child(settled):
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["spec"]["engine"].update(version="newest"))
+    outcome, writes = await settled.step()
+    assert outcome == Done()
+    assert writes == [("patch_status", "LLMBackend", "smol")]
+    assert settled.reason("Stalled") == "InvalidSpec"
+    assert "spec.engine.version" in settled.conditions()["Stalled"]["message"]
+    assert await settled.step() == (Done(), [])
+
+
+async def test_a_spec_the_schema_would_refuse_does_not_break_anything(settled):
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["spec"].pop("engine"))
+    await settled.step()
+    assert settled.reason("Stalled") == "InvalidSpec"
+
+
+REFUSALS = [
+    pytest.param(errors.Invalid, 422, "spec.x: no", RequeueAfter, "Stalled", "ChildrenRefused", id="invalid"),
+    pytest.param(errors.Forbidden, 403, 'exceeded quota: "q"', Failed, "Reconciling", "QuotaExceeded", id="quota"),
+    pytest.param(
+        errors.Forbidden, 403, 'User "o" cannot patch', Failed, "Reconciling", "ChildrenRefused", id="missing right"
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "status", "message", "outcome", "condition", "reason"), REFUSALS)
+async def test_a_refused_child_is_told(
+    scene, make_backend, make_error, kind, status, message, outcome, condition, reason
+):
+    scene.put(make_backend())
+    scene.cluster.failures["apply", "Service"] = [make_error(kind, status, message)]
+    result, writes = await scene.step()
+    assert isinstance(result, outcome)
+    assert ("apply", "Deployment", "smol") not in writes
+    assert scene.reason(condition) == reason
+    assert message in scene.conditions()["Ready"]["message"]
+    await scene.step()
+    assert scene.reason() == "Progressing"
+
+
+OUTAGES = [
+    pytest.param(errors.Unavailable("down"), 0, id="unavailable"),
+    pytest.param(
+        errors.TooManyRequests("t", status=429, reason="", server_message="slow", retry_after_seconds=7),
+        7,
+        id="throttled",
+    ),
+]
+
+
+@pytest.mark.parametrize(("failure", "wait"), OUTAGES)
+async def test_an_outage_is_tried_again_and_writes_no_status(settled, failure, wait):
+    settled.cluster.remove(SERVICE, KEY)
+    settled.hear()
+    settled.cluster.failures["apply", "Service"] = [failure]
+    outcome, writes = await settled.step()
+    assert outcome == Failed(str(failure), retry_after_seconds=wait)
+    assert writes == [("apply", "Service", "smol")]
+    assert (await settled.step())[0] == Done()
+    assert (SERVICE, KEY) in settled.cluster.objects
+
+
+async def test_a_backend_deleted_during_the_pass_is_no_error(scene, make_backend):
+    scene.put(make_backend())
+    scene.cluster.remove(LLM_BACKEND, KEY)
+    outcome = await scene.reconciler.reconcile(KEY)
+    assert outcome == Done()
+
+
+async def test_the_deployment_of_another_is_not_reported_as_ours(scene, make_backend):
+    status = {"observedGeneration": 1, "replicas": 5, "availableReplicas": 5, "updatedReplicas": 5}
+    foreign = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "smol", "namespace": "team"}}
+    scene.put(foreign | {"status": status})
+    scene.put(make_backend())
+    await scene.step()
+    assert scene.reason("Stalled") == "NameTaken"
+    assert scene.cluster.objects[LLM_BACKEND, KEY]["status"]["readyReplicas"] == 0
+
+
+async def test_children_are_all_of_the_kinds_that_are_watched(settled):
+    kinds = {kind for kind, _key in settled.cluster.objects if kind != LLM_BACKEND}
+    assert kinds == set(CHILD_KINDS)
+    assert SERVICE_ACCOUNT in kinds

@@ -1,0 +1,45 @@
+"""Backends as the API server hands them out, and what the operator adds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.api.backend import LLMBackend
+from penstock.resources.settings import BuildSettings
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "LlamaCpp": {"type": "LlamaCpp", "image": "ghcr.io/ggml-org/llama.cpp:server-b11434"},
+    "VLLM": {"type": "VLLM", "image": "vllm/vllm-openai:v0.18.0"},
+}
+
+
+@pytest.fixture
+def settings() -> BuildSettings:
+    return BuildSettings(limiter_image="penstock:1", drain_key=b"k" * 32)
+
+
+@pytest.fixture
+def make_backend() -> Callable[..., LLMBackend]:
+    def make(engine_type: str = "LlamaCpp", /, **spec: Any) -> LLMBackend:
+        return LLMBackend.parse(
+            {
+                "apiVersion": "serving.penstock.dev/v1alpha1",
+                "kind": "LLMBackend",
+                "metadata": {
+                    "name": "smol",
+                    "namespace": "team",
+                    "uid": "11111111-2222-3333-4444-555555555555",
+                    "generation": 1,
+                    "labels": {"argocd.argoproj.io/instance": "app"},
+                    "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+                },
+                "spec": {
+                    "engine": ENGINES[engine_type],
+                    "model": {"name": "smollm2", "source": {"baked": {"path": "/models/smollm2.gguf"}}},
+                    **spec,
+                },
+            }
+        )
+
+    return make

@@ -1,0 +1,20 @@
+"""The Service leads to the limiters, and its URL is what status shows."""
+
+import pytest
+
+from penstock.resources import service
+
+
+def test_it_leads_to_the_limiter_by_number(make_backend):
+    spec = service.build(make_backend())["spec"]
+    assert spec["ports"] == [{"name": "http", "port": 80, "targetPort": 8000, "protocol": "TCP"}]
+    assert spec["selector"] == {"serving.penstock.dev/backend": "smol", "app.kubernetes.io/managed-by": "penstock"}
+
+
+@pytest.mark.parametrize(
+    ("port", "url"), [(80, "http://smol.team.svc"), (8080, "http://smol.team.svc:8080")], ids=["default", "other"]
+)
+def test_url(make_backend, port, url):
+    backend = make_backend(service={"port": port})
+    assert service.url(backend) == url
+    assert service.build(backend)["spec"]["ports"][0]["port"] == port

@@ -1,0 +1,79 @@
+"""Events enter the cache, and the backend they concern enters the queue if they told anything new."""
+
+import kopf
+import pytest
+
+from penstock.kube.kinds import CONFIG_MAP, LLM_BACKEND, POD
+from penstock.reconcile.audit import WATCHED_KINDS
+from penstock.reconcile.cache import Cache
+from penstock.reconcile.queue import WorkQueue
+from penstock.resources.objects import Key
+from penstock.runtime import source
+
+OWNER = {"apiVersion": "serving.penstock.dev/v1alpha1", "kind": "LLMBackend", "uid": "o", "controller": True}
+
+
+def child(version, *, owner="smol", **more):
+    metadata = {
+        "name": "x",
+        "namespace": "n",
+        "resourceVersion": str(version),
+        "ownerReferences": [OWNER | {"name": owner}],
+    }
+    return {"metadata": metadata, **more}
+
+
+@pytest.fixture
+def told():
+    """Return a function that tells of an event and returns the backends that are then waiting."""
+    cache = Cache()
+
+    async def tell(kind, event_type, obj):
+        queue = WorkQueue()
+        source.take(kind, event_type, obj, cache=cache, queue=queue)
+        keys = set()
+        while queue.depth:
+            keys.add(await queue.get())
+        return keys
+
+    return tell
+
+
+async def test_a_listed_object_counts_like_a_new_one(told):
+    assert await told(CONFIG_MAP, None, child(1)) == {Key("n", "smol")}
+
+
+async def test_an_echo_of_what_is_known_is_ignored(told):
+    await told(CONFIG_MAP, "ADDED", child(1))
+    assert await told(CONFIG_MAP, "MODIFIED", child(1)) == set()
+    assert await told(CONFIG_MAP, "MODIFIED", child(2)) == set()
+    assert await told(CONFIG_MAP, "MODIFIED", child(3, data={"a": "b"})) == {Key("n", "smol")}
+
+
+async def test_a_deletion_is_told(told):
+    await told(CONFIG_MAP, "ADDED", child(1))
+    assert await told(CONFIG_MAP, "DELETED", child(2)) == {Key("n", "smol")}
+
+
+async def test_a_child_that_changes_hands_concerns_both(told):
+    await told(CONFIG_MAP, "ADDED", child(1))
+    assert await told(CONFIG_MAP, "MODIFIED", child(2, owner="other")) == {Key("n", "smol"), Key("n", "other")}
+
+
+async def test_an_object_that_concerns_no_backend_is_harmless(told):
+    assert await told(POD, "ADDED", {"metadata": {"name": "p", "namespace": "n", "resourceVersion": "1"}}) == set()
+
+
+async def test_a_backend_concerns_itself(told):
+    obj = {"metadata": {"name": "x", "namespace": "n", "resourceVersion": "1"}}
+    assert await told(LLM_BACKEND, "ADDED", obj) == {Key("n", "x")}
+
+
+def test_kopf_is_set_to_write_nothing_and_to_select_on_the_server():
+    settings = source._settings()
+    assert settings.posting.enabled is False
+    assert settings.peering.standalone is True
+    selectors = dict(settings.watching.label_selectors)
+    assert set(selectors.values()) == {"app.kubernetes.io/managed-by=penstock"}
+    assert len(selectors) == len(WATCHED_KINDS) - 1
+    assert isinstance(settings, kopf.OperatorSettings)
