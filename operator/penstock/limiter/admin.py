@@ -1,0 +1,157 @@
+"""The admin port: probes, drain, metrics, state.
+
+kubelet reaches the engine only through here: the engine listens on loopback, and its health, its start and its end are
+the limiter's to judge. None of these paths touches the engine; they answer from what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.engines.facts import RequestClass
+from penstock.limiter.gate import BodyBudget
+from penstock.limiter.head import RequestHead
+from penstock.limiter.path import Route, route
+from penstock.limiter.refusal import Dialect, Reason, Refused
+from penstock.limiter.service import CONTINUE, Request
+
+if TYPE_CHECKING:
+    from penstock.limiter.connection import Connection
+    from penstock.limiter.limiter import Limiter
+
+TOKEN_HEADER = b"x-penstock-drain-token"
+WRONG_TOKEN_SECONDS = 1.0
+BODY_LIMIT_BYTES = 64 * 1024
+
+_TEXT = [(b"Content-Type", b"text/plain; charset=utf-8")]
+_JSON = [(b"Content-Type", b"application/json")]
+_METRICS = [(b"Content-Type", b"text/plain; version=0.0.4; charset=utf-8")]
+
+Handler = Callable[["Connection", Request], None]
+
+
+class Admin:
+    """The service behind the admin port.
+
+    Attributes:
+        connections: Open connections.
+        budget: Memory of request bodies.
+        rejected_tokens: Calls of `/drain` with a wrong token.
+    """
+
+    def __init__(self, limiter: Limiter, *, token_sha256: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.connections: set[Connection] = set()
+        self.budget = BodyBudget(1024 * 1024)
+        self.rejected_tokens = 0
+        self._limiter = limiter
+        self._token_sha256 = token_sha256
+        self._loop = loop
+        self._handlers: dict[str, Handler] = {
+            "/healthz": lambda connection, _: connection.answer(200, _TEXT, b"ok\n"),
+            "/readyz": self._readyz,
+            "/engine/started": self._engine_started,
+            "/engine/alive": self._engine_alive,
+            "/engine/metrics": self._engine_metrics,
+            "/drain": self._drain,
+            "/metrics": lambda connection, _: connection.answer(200, _METRICS, limiter.metrics.render()),
+            "/state": self._state,
+        }
+        self._allowed = dict.fromkeys(self._handlers, RequestClass.READ)
+
+    @property
+    def body_limit_bytes(self) -> int:
+        """Largest request body; none of the paths reads one."""
+        return BODY_LIMIT_BYTES
+
+    @property
+    def closing(self) -> bool:
+        """Probes may keep their connections at any time."""
+        return False
+
+    def dialect(self, _head: RequestHead) -> Dialect:
+        """One shape for all."""
+        return Dialect.OPENAI
+
+    def accept(self, head: RequestHead) -> Route:
+        """Find the handler's path; see `Service.accept`."""
+        try:
+            return route(head.target, head.method, self._allowed)
+        except Refused as refused:
+            if refused.reason is Reason.UNKNOWN_PATH:
+                message = f"There is no such path here, only {', '.join(self._handlers)}."
+                raise Refused(refused.reason, message) from None
+            raise
+
+    def serve(self, connection: Connection, request: Request) -> None:
+        """Answer."""
+        assert request.route is not None  # noqa: S101 - set by accept
+        self._handlers[request.route.path](connection, request)
+
+    def count_refusal(self, _refused: Refused) -> None:
+        """Refusals of this port are nobody's traffic."""
+
+    def _readyz(self, connection: Connection, _request: Request) -> None:
+        reasons = self._limiter.not_ready()
+        self._verdict(connection, good=not reasons, text="; ".join(reasons) or "ready")
+
+    def _engine_started(self, connection: Connection, _request: Request) -> None:
+        started = self._limiter.poller.view.started
+        self._verdict(connection, good=started, text="started" if started else "the engine is not healthy yet")
+
+    def _engine_alive(self, connection: Connection, _request: Request) -> None:
+        alive = self._limiter.poller.view.alive(now=self._loop.time())
+        self._verdict(connection, good=alive, text="alive" if alive else "the engine has been failing for too long")
+
+    def _engine_metrics(self, connection: Connection, _request: Request) -> None:
+        text = self._limiter.poller.metrics
+        if text is None:
+            self._verdict(connection, good=False, text="the engine's metrics could not be read lately")
+        else:
+            connection.answer(200, _METRICS, text)
+
+    def _state(self, connection: Connection, _request: Request) -> None:
+        connection.answer(200, _JSON, json.dumps(self._limiter.state(), indent=2).encode() + b"\n")
+
+    def _drain(self, connection: Connection, request: Request) -> None:
+        token = request.head.value(TOKEN_HEADER) or b""
+        if hmac.compare_digest(hashlib.sha256(token).hexdigest(), self._token_sha256):
+            waiter = _Waiter(lambda: self._verdict(connection, good=True, text="drained"))
+            waiter.on_gone = lambda: self._limiter.drainer.forget(waiter.answer)
+            request.job = waiter
+            self._limiter.drainer.drain(waiter.answer)
+            return
+        self.rejected_tokens += 1
+        refused = Refused(Reason.UNAUTHORIZED, f"The header {TOKEN_HEADER.decode()} is missing or wrong.")
+        waiter = _Waiter(lambda: connection.refuse(refused))
+        waiter.on_gone = self._loop.call_later(WRONG_TOKEN_SECONDS, waiter.answer).cancel
+        request.job = waiter
+
+    @staticmethod
+    def _verdict(connection: Connection, *, good: bool, text: str) -> None:
+        connection.answer(200 if good else 503, _TEXT, text.encode() + b"\n")
+
+
+class _Waiter:
+    """An answer that comes later, unless the client leaves first."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self.answer = answer
+        self.on_gone: Callable[[], None] | None = None
+
+    def client_gone(self) -> None:
+        if self.on_gone is not None:
+            self.on_gone()
+
+    def filler(self) -> bytes:
+        return CONTINUE
+
+    def client_paused(self) -> None:
+        """Nothing is being written."""
+
+    def client_resumed(self) -> None:
+        """Nothing is being written."""

@@ -1,0 +1,337 @@
+"""One request at the engine: from the permit to the last byte.
+
+Theory of operation. An exchange ties a client's connection to one of the engine's. The engine's head is read and
+written anew; after that every read is followed through the body's framing to find its end, and passed on as it is:
+one count and one write per read. Whatever happens first ends the exchange, once: the engine's response is complete,
+the engine fails, the client leaves, or the limiter cuts it. The permit goes back there and nowhere else.
+
+A request is sent again only when that cannot do anything twice: the method is safe, the connection had been used
+before, and it ended without a single byte. Everything else is answered with 502 and left to the client.
+
+Once the head is out, a failure can only be told inside the body. An event stream gets an error event, if no chunk is
+half sent; otherwise the connection ends in a way that shows the client that something is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from penstock.limiter import tcp
+from penstock.limiter.framing import Body, ChunkScanner, FixedBody, FramingError, OpenBody, body_of
+from penstock.limiter.gate import Outcome, Permit
+from penstock.limiter.head import (
+    CHUNKED,
+    HEAD_LIMIT_BYTES,
+    UNTIL_CLOSE,
+    ResponseError,
+    ResponseHead,
+    find_end,
+    parse_response,
+)
+from penstock.limiter.headers import client_head, engine_head, new_id, request_id
+from penstock.limiter.path import Route
+from penstock.limiter.refusal import Reason, Refused, stream_error
+from penstock.limiter.service import CONTINUE, Request
+from penstock.limiter.upstream import Upstream
+
+if TYPE_CHECKING:
+    from penstock.limiter.connection import Connection
+    from penstock.limiter.relay import Relay
+
+JOIN_LIMIT_BYTES = 64 * 1024
+SAFE_METHODS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
+
+
+class End(StrEnum):
+    """How an exchange ended, as a metric label."""
+
+    COMPLETED = "completed"
+    CLIENT_GONE = "client_gone"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    ENGINE_FAILED = "engine_failed"
+    CUT = "cut"
+
+
+class Exchange:
+    """One request being served by the engine."""
+
+    __slots__ = (
+        "_body", "_buffer", "_close", "_connecting", "_connection", "_first_byte", "_head_done", "_last", "_paused",
+        "_permit", "_relay", "_request", "_retried", "_reusable", "_route", "_shown_id", "_status", "_stream",
+        "_unchunk", "_upstream", "_write", "bytes_sent", "ended",
+    )  # fmt: skip
+
+    def __init__(
+        self, relay: Relay, connection: Connection, request: Request, *, route: Route, permit: Permit | None
+    ) -> None:
+        self._relay = relay
+        self._connection = connection
+        self._write = connection.transport.write
+        self._request = request
+        self._route = route
+        self._permit = permit
+        self._shown_id = request_id(request.head, new_id())
+        self._upstream: Upstream | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._buffer = b""
+        self._body: Body = FixedBody(0)
+        self._last = b""
+        self._head_done = self._first_byte = self._retried = self._paused = False
+        self._close = self._reusable = self._stream = self._unchunk = False
+        self._status = 0
+        self.bytes_sent = 0
+        self.ended = False
+
+    def start(self) -> None:
+        """Send the request to the engine."""
+        upstream = None if self._retried else self._relay.pool.take()
+        if upstream is None:
+            self._connecting = self._relay.loop.create_task(self._connect())
+        else:
+            self._send(upstream)
+
+    # ---- the client's side
+
+    def client_gone(self) -> None:
+        """The client has left: so does the limiter, at once."""
+        self._end(End.CLIENT_GONE)
+
+    def filler(self) -> bytes:
+        """Return bytes that can be sent now without changing the response; see `Job.filler`."""
+        if not self._head_done:
+            return CONTINUE
+        between_chunks = isinstance(self._body, ChunkScanner) and self._body.at_boundary and not self._unchunk
+        return b"0" if between_chunks else b""
+
+    def client_paused(self) -> None:
+        """The client reads slowly: so does the limiter."""
+        self._paused = True
+        if self._upstream is not None:
+            self._upstream.transport.pause_reading()
+
+    def client_resumed(self) -> None:
+        """The client has caught up."""
+        self._paused = False
+        if self._upstream is not None:
+            self._upstream.transport.resume_reading()
+
+    def cut(self, refused: Refused) -> None:
+        """End the exchange for the limiter's own reasons."""
+        self._fail(refused, End.CUT)
+
+    # ---- the engine's side
+
+    async def _connect(self) -> None:
+        try:
+            upstream = await self._relay.pool.connect()
+        except OSError as error:  # includes TimeoutError
+            if self.ended:
+                return
+            if isinstance(error, ConnectionError):
+                self._relay.engine_refused()
+            refused = Refused(Reason.ENGINE_UNAVAILABLE, "The engine of this replica does not take connections.")
+            self._fail(refused, End.ENGINE_UNAVAILABLE)
+            return
+        if self.ended:
+            upstream.abort()
+            return
+        self._connecting = None
+        self._send(upstream)
+
+    def _send(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        upstream.requests += 1
+        upstream.attach(self._read_head, self._engine_lost)
+        if self._paused:
+            upstream.transport.pause_reading()
+        request = self._request
+        head = engine_head(
+            request.head,
+            target=self._route.target,
+            host=self._relay.engine_host,
+            attempt_id=new_id(),
+            body_bytes=request.body_bytes,
+        )
+        if request.body_bytes <= JOIN_LIMIT_BYTES:
+            upstream.transport.write(b"".join((head, *request.pieces)))
+        else:
+            upstream.transport.writelines([head, *request.pieces])
+
+    def _read_head(self, data: bytes) -> None:
+        if not self._first_byte:
+            self._first_byte = True
+            self._request.release_body()
+        data = self._buffer + data
+        try:
+            while (end := find_end(data)) >= 0:
+                head = parse_response(data[:end], method=self._request.head.method)
+                data = data[end:]
+                if head.status >= 200:
+                    self._buffer = b""
+                    self._begin(head, data)
+                    return
+                if head.status == 101:
+                    raise ResponseError("it tried to switch protocols")
+        except ResponseError as error:
+            self._engine_failed(f"The engine did not answer in HTTP: {error}.")
+            return
+        self._buffer = data
+        if len(data) > HEAD_LIMIT_BYTES:
+            self._engine_failed("The engine's response head is too large.")
+
+    def _begin(self, head: ResponseHead, rest: bytes) -> None:
+        """Send the head to the client, with what came of the body in the same read."""
+        client = self._request.head
+        self._head_done = True
+        self._status = head.status
+        self._reusable = head.keep_alive
+        self._body = body_of(head.length)
+        self._unchunk = client.minor == 0 and head.length == CHUNKED
+        self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        self._close = not client.keep_alive or head.length == UNTIL_CLOSE or self._relay.closing
+        sent = client_head(head, shown_id=self._shown_id, close=self._close, unchunk=self._unchunk)
+        if self._upstream is not None:
+            self._upstream.attach(self._relay_unchunked if self._unchunk else self._relay_body)
+        if self._unchunk:
+            self._write(sent)
+            self._relay_unchunked(rest)
+        elif self._body.done:
+            self._write(sent)
+            self._completed(surplus=bool(rest))
+        elif rest:
+            self._first_bytes(sent, rest)
+        else:
+            self._write(sent)
+
+    def _first_bytes(self, head: bytes, data: bytes) -> None:
+        """Send head and the beginning of the body in one write: one system call less per request."""
+        try:
+            used = self._body.feed(data)
+        except FramingError as error:
+            self._write(head)
+            self._broke_off(error)
+            return
+        self.bytes_sent += used
+        self._last = data
+        self._write(head + data[:used])
+        if self._body.done:
+            self._completed(surplus=used < len(data))
+
+    def _relay_body(self, data: bytes) -> None:
+        """The hot path: once per read of every stream."""
+        try:
+            used = self._body.feed(data)
+        except FramingError as error:
+            self._broke_off(error)
+            return
+        self.bytes_sent += used
+        self._last = data
+        if self._body.done:
+            self._write(data[:used])
+            self._completed(surplus=used < len(data))
+        else:
+            self._write(data)
+
+    def _relay_unchunked(self, data: bytes) -> None:
+        """The same for HTTP/1.0 clients, which know no chunks."""
+        pieces: list[bytes] = []
+        try:
+            used = self._body.feed(data, pieces.append)
+        except FramingError as error:
+            self._broke_off(error)
+            return
+        self._last = payload = b"".join(pieces)
+        self.bytes_sent += len(payload)
+        if payload:
+            self._write(payload)
+        if self._body.done:
+            self._completed(surplus=used < len(data))
+
+    def _engine_lost(self, error: Exception | None) -> None:
+        upstream, self._upstream = self._upstream, None
+        if self._head_done and error is None and isinstance(self._body, OpenBody):
+            self._completed(surplus=False)
+            return
+        self._relay.engine_suspect()
+        reused = upstream is not None and upstream.reused
+        if not self._first_byte and reused and not self._retried and self._request.head.method in SAFE_METHODS:
+            self._retried = True
+            self.start()
+            return
+        when = "before its answer was complete" if self._first_byte else "without an answer"
+        self._engine_failed(f"The engine closed the connection {when}.")
+
+    # ---- ends
+
+    def _completed(self, *, surplus: bool) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            # an answer that came before the request was sent whole leaves the rest of it in the way
+            if self._reusable and not surplus and not upstream.transport.get_write_buffer_size():
+                self._relay.pool.give(upstream)
+            else:
+                upstream.abort()
+        self._end(End.COMPLETED)
+        self._connection.finished(keep_alive=not self._close)
+
+    def _broke_off(self, error: FramingError) -> None:
+        self._stream = False  # where the client's stream stands is not known: nothing can be put into it
+        self._engine_failed(f"The engine's response broke off: {error}.")
+
+    def _engine_failed(self, message: str) -> None:
+        self._fail(Refused(Reason.ENGINE_FAILED, message), End.ENGINE_FAILED)
+
+    def _fail(self, refused: Refused, end: End) -> None:
+        """End the exchange and tell the client, by the means that are left."""
+        if self.ended:
+            return
+        body, connection = self._body, self._connection
+        self._end(end)
+        if not self._head_done:
+            connection.refuse(refused, dialect=self._route.dialect)
+            return
+        if self._stream and body.at_boundary:
+            chunked = isinstance(body, ChunkScanner) and not self._unchunk
+            event = stream_error(refused, self._route.dialect)
+            if _is_inside_event(self._last.removesuffix(b"\r\n") if chunked else self._last):
+                event = b"\n\n" + event
+            self._write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
+            connection.finished(keep_alive=False)
+        elif isinstance(body, OpenBody) or self._unchunk:
+            tcp.reset(connection.transport)
+        else:
+            connection.transport.close()
+
+    def _end(self, end: End) -> None:
+        """Let go of everything, once."""
+        if self.ended:
+            return
+        self.ended = True
+        self._request.release_body()
+        if self._connecting is not None and end is not End.ENGINE_UNAVAILABLE:
+            self._connecting.cancel()
+        self._connecting = None
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.abort()
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            if end in {End.CLIENT_GONE, End.CUT}:
+                permit.cancel()
+            else:
+                permit.finish(self._outcome(end))
+        self._relay.exchange_ended(self, end, self._route.request_class)
+
+    def _outcome(self, end: End) -> Outcome:
+        if end is not End.COMPLETED:
+            return Outcome.IGNORE if end is End.ENGINE_UNAVAILABLE else Outcome.DROPPED
+        if self._status in {429, 503, 504}:
+            return Outcome.DROPPED
+        return Outcome.SUCCESS if self._status < 400 else Outcome.IGNORE
+
+
+def _is_inside_event(tail: bytes) -> bool:
+    """Return whether bytes of an event stream end before the empty line that completes an event."""
+    return bool(tail) and not tail.endswith((b"\n\n", b"\r\n\r\n"))

@@ -1,0 +1,264 @@
+"""Message heads: strict reading of the part before the body.
+
+Theory of operation. A proxy is safe when it and the server behind it can only read a message in one way. So a head is
+accepted only when every byte fits a narrow grammar (CRLF line ends, token names, no control bytes, no folding), and
+the body's length is stated once. What is refused here never reaches the engine, and what is accepted is written anew
+by `headers`, never copied as a block.
+
+The grammar is one regular expression over the whole head and one over its lines: a single reader, so nothing can be
+split in one way and checked in another. `early_fault` looks at heads that are not complete yet, so that bytes that
+are no HTTP are refused when they come and not when a timer ends.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.limiter.refusal import Reason, Refused
+
+HEAD_LIMIT_BYTES = 64 * 1024
+FIELD_LIMIT = 128
+LENGTH_DIGITS = 15
+METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+CHUNKED = -1
+UNTIL_CLOSE = -2
+
+Fields = list[tuple[bytes, bytes, bytes]]
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_VALUE = rb"[\t\x20-\x7e\x80-\xff]*"
+_FIELD_LINE = re.compile(rb"(" + _TOKEN + rb"):(" + _VALUE + rb")\r\n")
+_FIELD_BLOCK = re.compile(rb"(?:" + _TOKEN + rb":" + _VALUE + rb"\r\n)*+")
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n")
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
+_ABSOLUTE = re.compile(rb"https?://([A-Za-z0-9.\-_~%:\[\]]+)(/.*)?", re.IGNORECASE)
+_HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]*")
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
+_METHOD_START = re.compile(rb"[A-Z]{1,16}(?: |\Z)")
+_FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A request's head after all checks.
+
+    Attributes:
+        method: Upper-case method.
+        target: Path and query as the client wrote them, in origin form.
+        minor: 0 or 1, of HTTP/1.x.
+        fields: Lower-case name, name as written, value without surrounding blanks.
+        length: Body length in bytes, or `CHUNKED`.
+        keep_alive: Whether the client wants another request on this connection.
+        expects_continue: Whether the client waits for `100 Continue` before it sends the body.
+    """
+
+    method: bytes
+    target: bytes
+    minor: int
+    fields: Fields
+    length: int
+    keep_alive: bool
+    expects_continue: bool
+
+    def value(self, name: bytes) -> bytes | None:
+        """Return the first value of a field by its lower-case name."""
+        return _first(self.fields, name)
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """A response's head.
+
+    Attributes:
+        status: Status code.
+        reason: Reason phrase.
+        fields: As in `RequestHead`.
+        length: Body length in bytes, `CHUNKED` or `UNTIL_CLOSE`.
+        keep_alive: Whether the engine keeps the connection open.
+    """
+
+    status: int
+    reason: bytes
+    fields: Fields
+    length: int
+    keep_alive: bool
+
+    def value(self, name: bytes) -> bytes | None:
+        """Return the first value of a field by its lower-case name."""
+        return _first(self.fields, name)
+
+
+class ResponseError(Exception):
+    """The engine's answer is not HTTP/1.x, or its length is ambiguous."""
+
+
+def find_end(buffer: bytes | bytearray, start: int = 0) -> int:
+    """Return the index after the empty line that ends a head, or -1. `start` is where the last search stopped."""
+    index = buffer.find(b"\r\n\r\n", max(0, start - 3))
+    return -1 if index < 0 else index + 4
+
+
+def early_fault(buffer: bytes | bytearray, start: int = 0) -> None:
+    """Check a head that is still incomplete.
+
+    Raises:
+        Refused: it can never become a valid head, whatever follows.
+    """
+    if len(buffer) > HEAD_LIMIT_BYTES:
+        raise Refused(Reason.HEAD_TOO_LARGE, f"The request head is larger than {HEAD_LIMIT_BYTES} bytes.")
+    if _FORBIDDEN.search(buffer, max(0, start - 1)):
+        _bad("The request head has a control byte or a line end other than CR LF.")
+    if not _METHOD_START.match(buffer):
+        _bad("The connection did not begin with an HTTP request.")
+    line_end = buffer.find(b"\r\n")
+    if line_end >= 0 and start <= line_end + 2:
+        _request_line(bytes(buffer[: line_end + 2]))
+
+
+def parse_request(head: bytes) -> RequestHead:
+    """Read a complete request head, including its final empty line.
+
+    Raises:
+        Refused: with the status that fits.
+    """
+    if len(head) > HEAD_LIMIT_BYTES:
+        raise Refused(Reason.HEAD_TOO_LARGE, f"The request head is larger than {HEAD_LIMIT_BYTES} bytes.")
+    line_end = head.index(b"\r\n") + 2
+    method, target, minor = _request_line(head[:line_end])
+    fields = _fields(head, line_end)
+    if fields is None:
+        _bad("A header line is malformed (blank before the colon, folded line, control byte or bad name).")
+    if len(fields) > FIELD_LIMIT:
+        raise Refused(Reason.HEAD_TOO_LARGE, f"The request has more than {FIELD_LIMIT} headers.")
+    target = _origin_form(target)
+    _check_host(fields, minor)
+    length = _request_length(fields, minor)
+    connection = _tokens(fields, b"connection")
+    keep_alive = minor == 1 and b"close" not in connection
+    return RequestHead(method, target, minor, fields, length, keep_alive, _expects_continue(fields, minor))
+
+
+def parse_response(head: bytes, *, method: bytes) -> ResponseHead:
+    """Read a complete response head; `method` is that of the request it answers.
+
+    Raises:
+        ResponseError: the bytes are no HTTP/1.x response or state their length in two ways.
+    """
+    match = _STATUS_LINE.match(head)
+    fields = _fields(head, match.end()) if match else None
+    if match is None or fields is None:
+        raise ResponseError("the response head is malformed")
+    minor, status = int(match[1]), int(match[2])
+    connection = _tokens(fields, b"connection")
+    keep_alive = b"close" not in connection if minor == 1 else b"keep-alive" in connection
+    length = _response_length(fields, status=status, method=method)
+    return ResponseHead(status, match[3] or b"", fields, length, keep_alive and length != UNTIL_CLOSE)
+
+
+def tokens(fields: Fields, name: bytes) -> set[bytes]:
+    """Return the lower-case members of all comma lists under a field name."""
+    return _tokens(fields, name)
+
+
+def _request_line(line: bytes) -> tuple[bytes, bytes, int]:
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        _bad("The request line is malformed.")
+    method, target, major, minor = match.groups()
+    if major != b"1" or minor not in {b"0", b"1"}:
+        raise Refused(Reason.VERSION_NOT_SUPPORTED, "Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+    if method not in METHODS:
+        raise Refused(Reason.METHOD_UNKNOWN, "This request method is not known here.")
+    return method, target, int(minor)
+
+
+def _fields(head: bytes, start: int) -> Fields | None:
+    end = len(head) - 2
+    if not _FIELD_BLOCK.fullmatch(head, start, end):
+        return None
+    return [(name.lower(), name, value.strip(b" \t")) for name, value in _FIELD_LINE.findall(head, start, end)]
+
+
+def _origin_form(target: bytes) -> bytes:
+    if target.startswith(b"/"):
+        origin = target
+    else:
+        match = _ABSOLUTE.fullmatch(target)
+        if match is None:
+            _bad("The request target must be a path or an absolute http URL.")
+        origin = match[2] or b"/"
+    if b"#" in origin:
+        _bad("The request target must not have a fragment.")
+    return origin
+
+
+def _check_host(fields: Fields, minor: int) -> None:
+    hosts = [value for name, _, value in fields if name == b"host"]
+    if len(hosts) > 1 or (minor == 1 and not hosts):
+        _bad("An HTTP/1.1 request needs exactly one Host header.")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        _bad("The Host header is malformed.")
+
+
+def _request_length(fields: Fields, minor: int) -> int:
+    lengths = [value for name, _, value in fields if name == b"content-length"]
+    codings = [value for name, _, value in fields if name == b"transfer-encoding"]
+    if codings:
+        if lengths:
+            _bad("Content-Length and Transfer-Encoding must not be sent together.")
+        if minor == 0:
+            _bad("Transfer-Encoding is not allowed in HTTP/1.0.")
+        if len(codings) > 1:
+            _bad("Transfer-Encoding must be sent once.")
+        if codings[0].lower() != b"chunked":
+            raise Refused(Reason.CODING_UNKNOWN, "The only transfer coding known here is chunked.")
+        return CHUNKED
+    if not lengths:
+        return 0
+    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        _bad("Content-Length must be sent once, as a number.")
+    return int(lengths[0])
+
+
+def _response_length(fields: Fields, *, status: int, method: bytes) -> int:
+    if method == b"HEAD" or status < 200 or status in {204, 304}:
+        return 0
+    lengths = {value for name, _, value in fields if name == b"content-length"}
+    codings = [value.lower() for name, _, value in fields if name == b"transfer-encoding"]
+    if codings:
+        if lengths or codings != [b"chunked"]:
+            raise ResponseError("the response states its length in two ways or uses an unknown transfer coding")
+        return CHUNKED
+    if not lengths:
+        return UNTIL_CLOSE
+    value = lengths.pop()
+    if lengths or not _LENGTH.fullmatch(value):
+        raise ResponseError("the response's Content-Length is not one number")
+    return int(value)
+
+
+def _expects_continue(fields: Fields, minor: int) -> bool:
+    expected = _first(fields, b"expect")
+    if expected is None or minor == 0:
+        return False
+    if expected.lower() != b"100-continue":
+        raise Refused(Reason.EXPECTATION_FAILED, "The only expectation known here is 100-continue.")
+    return True
+
+
+def _tokens(fields: Fields, name: bytes) -> set[bytes]:
+    return {token.strip(b" \t").lower() for key, _, value in fields if key == name for token in value.split(b",")}
+
+
+def _first(fields: Fields, name: bytes) -> bytes | None:
+    for key, _, value in fields:
+        if key == name:
+            return value
+    return None
+
+
+def _bad(message: str) -> NoReturn:
+    raise Refused(Reason.BAD_REQUEST, message)

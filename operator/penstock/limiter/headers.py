@@ -1,0 +1,131 @@
+"""Headers on their way through: what is dropped, what is set, and the bytes of both heads.
+
+Connection-level headers end here, also those named in `Connection`, except the ones that say what the body is or where
+a request came from: a client must not be able to make the limiter drop them. Credentials and everything that would
+steer the engine's scheduler end here too. The engine gets a request id of its own for every attempt, because engines
+have failed on repeated ids; the client's id is echoed to the client.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from penstock.limiter.head import CHUNKED, Fields, RequestHead, ResponseHead, tokens
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_ENDS_HERE = _HOP_BY_HOP | {
+    # written anew
+    b"host",
+    b"content-length",
+    b"expect",
+    b"x-request-id",
+    # credentials
+    b"authorization",
+    b"x-api-key",
+    b"api-key",
+    # would steer the engine: scheduling, replica choice, and llama-server's generation that outlives its client
+    b"x-vllm-priority",
+    b"x-data-parallel-rank",
+    b"x-session-id",
+    b"x-conversation-id",
+}
+_OWN_PREFIX = b"x-penstock-"
+_UNDROPPABLE = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"cache-control",
+        b"content-encoding",
+        b"content-type",
+        b"forwarded",
+        b"origin",
+        b"traceparent",
+        b"tracestate",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    }
+)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=\-]{1,128}")
+
+
+def new_id() -> bytes:
+    """Return an id that no other request has."""
+    return os.urandom(16).hex().encode()
+
+
+def request_id(request: RequestHead, generated: bytes) -> bytes:
+    """Return the id to show the client: its own when well-formed, else the generated one."""
+    own = request.value(b"x-request-id")
+    return own if own is not None and _REQUEST_ID.fullmatch(own) else generated
+
+
+def engine_head(request: RequestHead, *, target: bytes, host: bytes, attempt_id: bytes, body_bytes: int) -> bytes:
+    """Return the head to send to the engine; the body is sent with a length, never in chunks."""
+    dropped = _ENDS_HERE | (tokens(request.fields, b"connection") - _UNDROPPABLE)
+    lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, target, host)]
+    lines += [
+        b"%b: %b\r\n" % (name, value)
+        for key, name, value in request.fields
+        if key not in dropped and not key.startswith(_OWN_PREFIX)
+    ]
+    if body_bytes or request.method in {b"POST", b"PUT", b"PATCH"}:
+        lines.append(b"Content-Length: %d\r\n" % body_bytes)
+    lines.append(b"X-Request-Id: %b\r\n\r\n" % attempt_id)
+    return b"".join(lines)
+
+
+def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk: bool) -> bytes:
+    """Return the head to send to the client.
+
+    Args:
+        response: The engine's head.
+        shown_id: The request id the client knows.
+        close: Whether this is the connection's last response.
+        unchunk: Whether the client speaks HTTP/1.0 and gets the body without chunk frames.
+    """
+    dropped = _HOP_BY_HOP | {b"x-request-id"} | (tokens(response.fields, b"connection") - _UNDROPPABLE)
+    dropped -= {b"content-length"}
+    lines = [b"HTTP/1.1 %d %b\r\n" % (response.status, response.reason)]
+    lines += _kept_once(response.fields, dropped)
+    if response.length == CHUNKED and not unchunk:
+        lines.append(b"Transfer-Encoding: chunked\r\n")
+    if close:
+        lines.append(b"Connection: close\r\n")
+    lines.append(b"X-Request-Id: %b\r\n\r\n" % shown_id)
+    return b"".join(lines)
+
+
+def own_head(status: int, reason: str, fields: list[tuple[bytes, bytes]], *, length: int, close: bool) -> bytes:
+    """Return the head of a response the limiter makes itself."""
+    lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason.encode())]
+    lines += [b"%b: %b\r\n" % field for field in fields]
+    lines.append(b"Content-Length: %d\r\n" % length)
+    lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
+    return b"".join(lines)
+
+
+def _kept_once(fields: Fields, dropped: frozenset[bytes]) -> list[bytes]:
+    """Return the lines to keep; equal repeated lengths, which engines have sent, become one."""
+    lines: list[bytes] = []
+    length_seen = False
+    for key, name, value in fields:
+        if key in dropped or (key == b"content-length" and length_seen):
+            continue
+        length_seen = length_seen or key == b"content-length"
+        lines.append(b"%b: %b\r\n" % (name, value))
+    return lines

@@ -1,0 +1,199 @@
+"""One replica's limiter: the parts, and how they tell each other what happens.
+
+poller -- look --> readiness, drainer          relay -- refused, suspect --> poller
+gate -- idle --> drainer                       drainer -- state --> relay (admits, leaving), poller (fast)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.api.replica import ReplicaSettings
+from penstock.engines.facts import EngineFacts
+from penstock.limiter.admin import Admin
+from penstock.limiter.config import POLICY_INTERVAL_SECONDS, PolicyFile
+from penstock.limiter.connection import Connection
+from penstock.limiter.drain import Event, Phase, State
+from penstock.limiter.drainer import Drainer, Hands
+from penstock.limiter.engine import Poller, Sight
+from penstock.limiter.gate import BodyBudget, Gate
+from penstock.limiter.metrics import Metrics
+from penstock.limiter.refusal import Reason
+from penstock.limiter.relay import Relay
+from penstock.limiter.service import Service, Times
+from penstock.limiter.upstream import Pool
+
+logger = logging.getLogger(__name__)
+
+ENGINE_HOST = "127.0.0.1"
+FLUSH_SECONDS = 0.8
+BACKLOG = 2048
+
+_EVENTS = {Sight.GONE: Event.ENGINE_GONE, Sight.HEALTHY: Event.ENGINE_READY}
+
+
+class Limiter:
+    """Everything of one replica.
+
+    Attributes:
+        gate, relay, admin, poller, drainer, policy, metrics: The parts.
+        listening: Set once both ports are open.
+        stopped: Set when the process should end.
+    """
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        *,
+        facts: EngineFacts,
+        body_budget_bytes: int,
+        times: Times | None = None,
+        on_policy: Callable[[PolicyFile], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._loop = loop = asyncio.get_running_loop()
+        self._times = times or Times()
+        self._on_policy = on_policy
+        self.listening = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.gate = Gate()
+        pool = Pool(ENGINE_HOST, settings.engine_port, idle_seconds=facts.idle_connection_seconds, loop=loop)
+        self.relay = Relay(
+            loop=loop,
+            pool=pool,
+            gate=self.gate,
+            budget=BodyBudget(body_budget_bytes),
+            allowed_paths=facts.allowed_paths,
+        )
+        self.poller = Poller(facts=facts, pool=pool, loop=loop)
+        self.drainer = Drainer(
+            hands=Hands(
+                in_flight=lambda: self.gate.in_flight,
+                engine_ready=lambda: self.poller.view.ready,
+                cut=lambda: self.relay.cut_all(
+                    Reason.DRAINING, "This replica is going away before the answer was complete."
+                ),
+                exit=self.stopped.set,
+                changed=self._drain_changed,
+            ),
+            loop=loop,
+            lame_duck_seconds=settings.lame_duck_seconds,
+            timeout_seconds=settings.drain_timeout_seconds,
+        )
+        self.policy = PolicyFile(Path(settings.policy_path))
+        self.admin = Admin(self, token_sha256=settings.drain_token_sha256, loop=loop)
+        self.metrics = Metrics(self)
+        self.gate.on_idle = lambda: self.drainer.handle(Event.IDLE)
+        self.relay.on_refused = self.poller.refused
+        self.relay.on_suspect = self.poller.suspect
+        self.poller.on_change = self._engine_changed
+
+    async def run(self, *, host: str | None = None) -> None:
+        """Serve until `terminate` was called and everything is flushed.
+
+        Args:
+            host: Address to listen on; all when None.
+
+        Raises:
+            OSError: a port is taken.
+        """
+        self._read_policy()
+        tasks = [
+            asyncio.create_task(work) for work in (self.poller.run(), self.metrics.watch_lag(), self._watch_policy())
+        ]
+        api = await self._listen(self.relay, host, self._settings.api_port)
+        admin = await self._listen(self.admin, host, self._settings.admin_port)
+        logger.info("listening api_port=%d admin_port=%d", self._settings.api_port, self._settings.admin_port)
+        self.listening.set()
+        try:
+            await self.stopped.wait()
+        finally:
+            api.close()
+            admin.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._flush()
+
+    def terminate(self) -> None:
+        """SIGTERM: end what is open with an error and stop."""
+        self.drainer.handle(Event.TERMINATE)
+
+    def not_ready(self) -> list[str]:
+        """Return why the replica should get no new requests; empty when it should."""
+        reasons = []
+        if not self.policy.loaded:
+            reasons.append(f"no valid policy yet ({self.policy.problem})")
+        if self.drainer.state.phase is not Phase.ACCEPTING:
+            reasons.append(f"drain state is {self.drainer.state.phase}")
+        if not self.poller.view.ready:
+            reasons.append("the engine is not healthy")
+        return reasons
+
+    def state(self) -> dict[str, object]:
+        """Return what `/state` shows."""
+        view = self.poller.view
+        return {
+            "backend": f"{self._settings.backend_namespace}/{self._settings.backend_name}",
+            "ready": not self.not_ready(),
+            "notReady": self.not_ready(),
+            "inFlight": self.gate.in_flight,
+            "admitted": self.gate.admitted,
+            "drift": self.gate.drift,
+            "drain": self.drainer.state.phase,
+            "engine": {
+                "type": self._settings.engine_type,
+                "ready": view.ready,
+                "lastSeen": view.last,
+                "metricsFresh": self.poller.metrics is not None,
+            },
+            "policy": {
+                "loaded": self.policy.loaded,
+                "problem": self.policy.problem,
+                "unknownKeys": list(self.policy.unknown_keys)[:10],
+            },
+        }
+
+    async def _listen(self, service: Service, host: str | None, port: int) -> asyncio.Server:
+        return await self._loop.create_server(
+            lambda: Connection(service, self._loop, self._times), host, port, backlog=BACKLOG, reuse_address=True
+        )
+
+    async def _watch_policy(self) -> None:
+        while True:
+            await asyncio.sleep(POLICY_INTERVAL_SECONDS)
+            self._read_policy()
+
+    def _read_policy(self) -> None:
+        if self.policy.refresh():
+            self.relay.maximum_body_mebibytes = self.policy.policy.maximum_body_mebibytes
+            if self._on_policy is not None:
+                self._on_policy(self.policy)
+
+    def _engine_changed(self, sight: Sight) -> None:
+        event = _EVENTS.get(sight)
+        if event is not None:
+            self.drainer.handle(event)
+
+    def _drain_changed(self, state: State) -> None:
+        self.relay.admits = state.admits
+        self.relay.leaving = state.leaving
+        self.poller.fast = state.phase in {Phase.DRAINED, Phase.RESTARTING}
+
+    async def _flush(self) -> None:
+        """Give clients a moment to take what was written, then end every connection."""
+        self.relay.pool.close()
+        connections = self.relay.connections | self.admin.connections
+        for connection in connections:
+            connection.transport.close()
+        deadline = self._loop.time() + FLUSH_SECONDS
+        for connection in connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await connection.closed.wait()
+        for connection in connections:
+            connection.transport.abort()

@@ -1,0 +1,147 @@
+"""The API port: which requests are served, refused, or passed to the engine.
+
+Order matters: path first (an unknown path is 404 at any time), then the drain, then the body, then the permit. Only
+generation requests need one; reads are cheap and never limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from penstock.engines.facts import RequestClass
+from penstock.limiter.exchange import End, Exchange
+from penstock.limiter.gate import BodyBudget, Gate
+from penstock.limiter.head import RequestHead
+from penstock.limiter.path import Route, normalise, route
+from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
+from penstock.limiter.service import Request
+from penstock.limiter.upstream import Pool
+
+if TYPE_CHECKING:
+    from penstock.limiter.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+MEBIBYTE_BYTES = 1024 * 1024
+
+
+class Relay:
+    """The service behind the API port.
+
+    Attributes:
+        loop: Where exchanges run.
+        pool: Connections to the engine.
+        gate: Counts generation requests.
+        budget: Memory of all request bodies.
+        connections: Open client connections.
+        exchanges: Requests at the engine, of both classes.
+        ends: How many exchanges ended, by class and end.
+        refusals: How many requests were refused, by reason.
+        bytes_sent: Response body bytes of ended exchanges.
+        maximum_body_mebibytes: From the policy.
+        admits, leaving: Follow the drain.
+        on_refused: Called when the engine refuses a connection.
+        on_suspect: Called when the engine ends a connection that was in use.
+    """
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        pool: Pool,
+        gate: Gate,
+        budget: BodyBudget,
+        allowed_paths: Mapping[str, RequestClass],
+    ) -> None:
+        self.loop = loop
+        self.pool = pool
+        self.gate = gate
+        self.budget = budget
+        self.connections: set[Connection] = set()
+        self.exchanges: set[Exchange] = set()
+        self.ends: dict[tuple[RequestClass, End], int] = {(kind, end): 0 for kind in RequestClass for end in End}
+        self.refusals: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        self.bytes_sent = 0
+        self.engine_host = f"{pool.host}:{pool.port}".encode()
+        self.maximum_body_mebibytes = 32
+        self.admits = True
+        self.leaving = False
+        self.on_refused: Callable[[], None] | None = None
+        self.on_suspect: Callable[[], None] | None = None
+        self._allowed = allowed_paths
+
+    @property
+    def body_limit_bytes(self) -> int:
+        """Largest request body."""
+        return self.maximum_body_mebibytes * MEBIBYTE_BYTES
+
+    @property
+    def closing(self) -> bool:
+        """Whether every response ends its connection, so that clients connect to another replica."""
+        return self.leaving
+
+    def dialect(self, head: RequestHead) -> Dialect:
+        """Return whose error shape the client expects."""
+        try:
+            return dialect_of(normalise(head.target.partition(b"?")[0]))
+        except Refused:
+            return Dialect.OPENAI
+
+    def accept(self, head: RequestHead) -> Route:
+        """Decide by the head alone; see `Service.accept`."""
+        found = route(head.target, head.method, self._allowed)
+        self._check_drain()
+        return found
+
+    def serve(self, connection: Connection, request: Request) -> None:
+        """Pass a complete request to the engine."""
+        found = request.route
+        assert found is not None  # noqa: S101 - set by accept
+        permit = None
+        try:
+            self._check_drain()  # it may have begun while the body came
+            if found.request_class is RequestClass.GENERATION:
+                decision = self.gate.try_acquire()
+                if isinstance(decision, Refused):
+                    raise decision
+                permit = decision
+        except Refused as refused:
+            connection.refuse(refused, dialect=found.dialect)
+            return
+        exchange = Exchange(self, connection, request, route=found, permit=permit)
+        request.job = exchange
+        self.exchanges.add(exchange)
+        exchange.start()
+
+    def count_refusal(self, refused: Refused) -> None:
+        """Note that a request was refused."""
+        self.refusals[refused.reason] += 1
+        logger.debug("refused reason=%s message=%r", refused.reason, refused.message)
+
+    def exchange_ended(self, exchange: Exchange, end: End, request_class: RequestClass) -> None:
+        """Forget an exchange."""
+        self.exchanges.discard(exchange)
+        self.ends[request_class, end] += 1
+        self.bytes_sent += exchange.bytes_sent
+
+    def engine_refused(self) -> None:
+        """The engine refused a connection: it is certainly not there."""
+        if self.on_refused is not None:
+            self.on_refused()
+
+    def engine_suspect(self) -> None:
+        """The engine ended a connection in use: somebody should look."""
+        if self.on_suspect is not None:
+            self.on_suspect()
+
+    def cut_all(self, reason: Reason, message: str) -> None:
+        """End every exchange with an error."""
+        for exchange in list(self.exchanges):
+            exchange.cut(Refused(reason, message))
+
+    def _check_drain(self) -> None:
+        if not self.admits:
+            raise Refused(Reason.DRAINING, "This replica is going away. Send the request again; another one takes it.")

@@ -1,0 +1,135 @@
+"""What a connection and the service behind it know of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.limiter.gate import BodyBudget
+from penstock.limiter.head import RequestHead
+from penstock.limiter.path import Route
+from penstock.limiter.refusal import Dialect, Reason, Refused
+
+if TYPE_CHECKING:
+    from penstock.limiter.connection import Connection
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PIECE_OVERHEAD_BYTES = 64  # a body that drips in costs more than its bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How long a connection waits, in seconds.
+
+    Attributes:
+        idle_seconds: Between requests; above the idle times of common load balancers (60 s), so that they close first.
+        head_seconds: From a head's first byte to its last.
+        body_stall_seconds: Between two reads of a body.
+        write_stall_seconds: Without a byte taken by a client that has a full buffer waiting.
+        linger_seconds: For a client that is still sending after its answer, in all.
+        linger_silence_seconds: The same, without a byte.
+    """
+
+    idle_seconds: float = 75.0
+    head_seconds: float = 10.0
+    body_stall_seconds: float = 30.0
+    write_stall_seconds: float = 60.0
+    linger_seconds: float = 30.0
+    linger_silence_seconds: float = 2.0
+
+
+class Job(Protocol):
+    """What is done for a request; told what happens to its client."""
+
+    def client_gone(self) -> None:
+        """The connection has ended."""
+
+    def filler(self) -> bytes:
+        """Return bytes that can be sent now without changing the response; empty when there are none."""
+        ...
+
+    def client_paused(self) -> None:
+        """Write no more for now."""
+
+    def client_resumed(self) -> None:
+        """Write on."""
+
+
+class Request:
+    """One request while it is read and served.
+
+    Attributes:
+        head: Its head.
+        route: Where it goes; set once it was accepted.
+        pieces: Its body as it came, without chunk frames.
+        body_bytes: Length of that body.
+        job: What serves it, if that takes time.
+    """
+
+    __slots__ = ("_budget", "_held", "body_bytes", "head", "job", "pieces", "route")
+
+    def __init__(self, head: RequestHead, budget: BodyBudget) -> None:
+        self.head = head
+        self.route: Route | None = None
+        self.pieces: list[bytes] = []
+        self.body_bytes = 0
+        self.job: Job | None = None
+        self._budget = budget
+        self._held = 0
+
+    def store(self, piece: bytes) -> None:
+        """Keep what one read brought of the body.
+
+        Raises:
+            Refused: all bodies together would take more memory than they may.
+        """
+        cost = len(piece) + PIECE_OVERHEAD_BYTES
+        if not self._budget.take(cost):
+            raise Refused(Reason.OVERLOADED, "Too many request bodies are being read at the moment.")
+        self._held += cost
+        self.body_bytes += len(piece)
+        self.pieces.append(piece)
+
+    def release_body(self) -> None:
+        """Let go of the body and its memory; harmless when repeated."""
+        self._budget.give(self._held)
+        self._held = 0
+        self.pieces = []
+
+
+class Service(Protocol):
+    """Answers the requests of a port."""
+
+    connections: set[Connection]
+    budget: BodyBudget
+
+    @property
+    def body_limit_bytes(self) -> int:
+        """Largest body."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether every response ends its connection."""
+        ...
+
+    def dialect(self, head: RequestHead) -> Dialect:
+        """Return whose error shape the client of this request expects."""
+        ...
+
+    def accept(self, head: RequestHead) -> Route:
+        """Decide by the head alone.
+
+        Raises:
+            Refused: the body is not wanted.
+        """
+        ...
+
+    def serve(self, connection: Connection, request: Request) -> None:
+        """Serve a complete request; ends with `connection.finished`, directly or through `answer` and `refuse`."""
+        ...
+
+    def count_refusal(self, refused: Refused) -> None:
+        """Note that a request was refused."""
+        ...

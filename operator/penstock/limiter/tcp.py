@@ -1,0 +1,48 @@
+"""What the kernel knows about a connection and no transport tells.
+
+A peer that closed its connection and one that only stopped sending look the same: end of file. They differ once
+something was sent: the first answers with a reset, which the kernel notes in the connection's state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+READ_BUFFER_BYTES = 64 * 1024
+WRITE_HIGH_WATER_BYTES = 64 * 1024
+
+_TCP_ESTABLISHED = 1
+_TCP_CLOSE = 7
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+def _state(transport: asyncio.Transport) -> int:
+    if transport.is_closing():
+        return _TCP_CLOSE
+    info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return info[0]
+
+
+def is_open(transport: asyncio.Transport) -> bool:
+    """Return whether neither side has ended the connection."""
+    return _state(transport) == _TCP_ESTABLISHED
+
+
+def is_reset(transport: asyncio.Transport) -> bool:
+    """Return whether the peer answered with a reset, although the transport has not noticed yet."""
+    return _state(transport) == _TCP_CLOSE
+
+
+def bound_memory(transport: asyncio.Transport) -> None:
+    """Limit what one connection may hold: one read, and what waits to be written, are below 128 KiB each."""
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BUFFER_BYTES)
+    transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """End the connection with a reset, where an orderly end would look like a complete response."""
+    if not transport.is_closing():
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        transport.abort()

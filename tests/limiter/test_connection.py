@@ -1,0 +1,215 @@
+"""Bad input and odd clients on real sockets: the right status or a close, never a trace of them afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+
+import pytest
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+MEBIBYTE = 1024 * 1024
+
+BAD_INPUT = {
+    "no HTTP at all": (b"hello, are you there?\r\n", 400),
+    "a TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), 400),
+    "zero bytes": (bytes(2000), 400),
+    "a 1 MB header": (HEAD + b"X: " + b"a" * MEBIBYTE, 431),
+    "1 MB of headers": (HEAD + b"X: aaaaaaaa\r\n" * (MEBIBYTE // 13), 431),
+    "an endless request line": (b"GET /" + b"a" * MEBIBYTE, 431),
+    "bare line feeds": (b"GET / HTTP/1.1\nHost: x\n\n", 400),
+    "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400),
+    "length and chunks": (HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+    "a bad chunk size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    "a chunk longer than it says": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}}\r\n0\r\n\r\n", 400),
+    "an overlong chunk size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * 400, 400),
+    "a folded header": (HEAD + b"X: a\r\n b\r\n\r\n", 400),
+    "no host": (b"GET /v1/models HTTP/1.1\r\n\r\n", 400),
+    "an unknown method": (b"BREW /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+    "HTTP/2 without asking": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "an unknown path": (b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    "the engine's metrics": (b"GET /v1/..%2f/metrics HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    "the wrong method": (b"GET /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+    "a body that is too large by its length": (HEAD + b"Content-Length: 1048577\r\n\r\n" + b"a" * 500, 413),
+    "an unknown expectation": (HEAD + b"Expect: more\r\n\r\n", 417),
+}
+
+
+@pytest.mark.parametrize(("raw", "status"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
+async def test_bad_input_gets_its_status_and_never_reaches_the_engine(rig, caplog, raw: bytes, status: int) -> None:
+    reply = await rig.ask(raw)
+    assert reply.status == status
+    assert reply.error["message"]
+    assert rig.engine.calls == []
+    await rig.settled()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info] == []
+
+
+async def test_a_chunked_body_that_grows_too_large_is_refused_while_it_comes(rig) -> None:
+    client = await rig.connect()
+    await client.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+
+    async def upload() -> None:
+        for _ in range(40):
+            await client.send(b"10000\r\n" + bytes(65536) + b"\r\n")
+
+    uploading = asyncio.create_task(upload())
+    reply = await client.reply()
+    assert reply.status == 413
+    await uploading
+    await rig.settled()
+
+
+async def test_a_client_that_uploads_on_can_read_its_refusal_without_a_reset(rig) -> None:
+    client = await rig.connect()
+    await client.send(HEAD + b"Content-Length: 30000000\r\n\r\n")
+    for _ in range(100):
+        await client.send(bytes(100_000))
+    reply = await client.reply()
+    assert (reply.status, reply.header("connection")) == (413, "close")
+    assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("sent", [HEAD, HEAD + b"Content-Length: 10\r\n\r\nabc", b"GE"], ids=["head", "body", "method"])
+async def test_a_request_cut_short_is_refused_and_the_connection_ends(rig, sent: bytes) -> None:
+    client = await rig.connect()
+    await client.send(sent)
+    client.writer.write_eof()
+    reply = await client.reply()
+    assert reply.status == 400
+    assert await client.rest() == b""
+    assert rig.engine.calls == []
+
+
+@pytest.mark.parametrize("sent", [HEAD, HEAD + b"Content-Length: 10\r\n\r\nabc"], ids=["head", "body"])
+async def test_a_request_that_does_not_come_in_time_is_refused(rig, sent: bytes) -> None:
+    client = await rig.connect()
+    await client.send(sent)
+    reply = await client.reply()
+    assert reply.status == 408
+    assert await client.rest() == b""
+    await rig.settled()
+
+
+async def test_a_head_that_drips_in_is_refused_however_steadily_it_drips(rig) -> None:
+    client = await rig.connect()
+    dripping = asyncio.create_task(client.reply())
+    drips = itertools.chain(HEAD, itertools.repeat(ord("a")))
+    while not dripping.done():
+        await client.send(bytes((next(drips),)))
+        await asyncio.sleep(0.02)
+    assert (await dripping).status == 408
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(rig) -> None:
+    client = await rig.connect()
+    await client.send(HEAD + b"Content-Length: 100000\r\n\r\n" + bytes(5000))
+    await rig.until(lambda: rig.limiter.relay.budget.held_bytes > 0)
+    client.abort()
+    await rig.settled()
+    assert rig.engine.calls == []
+
+
+async def test_pipelined_requests_are_answered_in_order(rig) -> None:
+    async def echo(call) -> None:
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(call.body), call.body))
+
+    rig.engine.script = echo
+    client = await rig.connect()
+    await client.send(rig.post_bytes(b"one") + b"\r\n" + rig.post_bytes(b"two", path="/nowhere") + rig.post_bytes(b"3"))
+    assert (await client.reply()).body == b"one"
+    assert (await client.reply()).status == 404
+
+
+async def test_many_pipelined_requests_do_not_nest(rig) -> None:
+    client = await rig.connect()
+    await client.send(b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 1500)
+    for _ in range(1500):
+        assert (await client.reply()).status == 404
+
+
+async def test_more_than_fits_the_pipeline_ends_the_connection_after_the_answer(rig) -> None:
+    gate = asyncio.Event()
+
+    async def wait(call) -> None:
+        await gate.wait()
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    rig.engine.script = wait
+    client = await rig.connect()
+    await client.send(rig.post_bytes())
+    await rig.until(lambda: len(rig.engine.calls) == 1)
+    await client.send(rig.post_bytes() * 3000)
+    await asyncio.sleep(0.1)
+    gate.set()
+    assert (await client.reply()).body == b"ok"
+    assert await client.rest() == b""
+    assert len(rig.engine.calls) == 1
+
+
+async def test_expect_continue_is_answered_before_the_body(rig) -> None:
+    client = await rig.connect()
+    await client.send(HEAD + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    assert (await client.reply()).status == 100
+    await client.send(b"{}")
+    assert (await client.reply()).status == 200
+    assert rig.engine.calls[0].header("expect") is None
+
+
+async def test_a_refused_expectation_gets_no_continue(rig) -> None:
+    reply = await rig.ask(HEAD.replace(b"chat", b"cat") + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+    assert reply.status == 404
+
+
+async def test_an_offered_upgrade_is_ignored(rig) -> None:
+    reply = await rig.post(headers="Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n")
+    assert reply.status == 200
+    assert rig.engine.calls[0].header("upgrade") is None
+    assert rig.engine.calls[0].header("http2-settings") is None
+
+
+async def test_http_1_0_is_answered_and_the_connection_ends(rig) -> None:
+    client = await rig.connect()
+    await client.send(b"GET /v1/models HTTP/1.0\r\n\r\n")
+    reply = await client.reply()
+    assert (reply.status, reply.body, reply.header("connection")) == (200, b"ok", "close")
+    assert await client.rest() == b""
+
+
+async def test_http_1_0_gets_a_stream_without_chunks(rig) -> None:
+    async def stream(call) -> None:
+        await call.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1")
+        await asyncio.sleep(0.02)
+        await call.send(b"\r\nc\r\n0\r\n\r\n")
+
+    rig.engine.script = stream
+    raw = b"POST /v1/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}"
+    client = await rig.connect()
+    await client.send(raw)
+    head, _, body = (await client.rest()).partition(b"\r\n\r\n")
+    assert b"chunked" not in head
+    assert body == b"abc"
+
+
+async def test_bodies_together_cannot_pass_their_budget(rig) -> None:
+    rig.limiter.relay.budget.limit_bytes = 1000
+    reply = await rig.post(bytes(2000))
+    assert (reply.status, reply.error["code"]) == (503, "overloaded")
+    assert reply.header("retry-after") == "1"
+    await rig.settled()
+    assert (await rig.post(b"{}")).status == 200
+
+
+async def test_anthropic_clients_get_anthropic_errors(rig) -> None:
+    reply = await rig.ask(b"GET /v1/messages HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert reply.status == 405
+    assert reply.body.startswith(b'{"type": "error", "error": {"type": "invalid_request_error"')
+
+
+async def test_head_is_answered_without_a_body(rig) -> None:
+    client = await rig.connect()
+    await client.send(b"HEAD /nowhere HTTP/1.1\r\nHost: x\r\n\r\nGET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n")
+    head = await client.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 404")
+    assert (await client.reply()).status == 404
