@@ -1,0 +1,3 @@
+module penstock.dev/e2e/pause
+
+go 1.26

@@ -1,0 +1,10 @@
+module penstock.dev/e2e/cluster/kind/podnet
+
+go 1.26.0
+
+require github.com/vishvananda/netlink v1.3.1
+
+require (
+	github.com/vishvananda/netns v0.0.5 // indirect
+	golang.org/x/sys v0.10.0 // indirect
+)

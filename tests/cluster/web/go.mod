@@ -1,0 +1,3 @@
+module penstock.dev/tests/web
+
+go 1.26
