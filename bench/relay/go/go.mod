@@ -1,0 +1,3 @@
+module penstock.dev/bench/relay
+
+go 1.26
