@@ -1,0 +1,1 @@
+"""Request and response shapes of vLLM's HTTP interfaces."""
