@@ -11,7 +11,8 @@ export PYTHONPATH := operator:.
 
 .PHONY: help
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: env
 env: $(VENV)/complete ## Make the Python environment
@@ -63,7 +64,8 @@ generate: env ## Write the CRD, its reference page and the install manifest
 
 .PHONY: lock
 lock: env ## Pin what is installed now, after a change of dependencies in pyproject.toml
-	@$(PYTHON) -m pip freeze --exclude penstock > constraints.txt
+	@$(PYTHON) -m pip freeze > constraints.new
+	@mv constraints.new constraints.txt
 
 .PHONY: e2e
 e2e: env ## The whole product on a real two-node cluster (ARGS="--engine VLLM -- -k drain")
@@ -74,8 +76,12 @@ e2e-kind: env ## The same on two kind nodes
 	@$(PYTHON) -m e2e --driver kind $(ARGS)
 
 .PHONY: test-cluster
-test-cluster: env ## The cluster and image builders themselves, for real
-	@$(PYTHON) -m pytest -m cluster tests/cluster tests/images $(ARGS)
+test-cluster: env ## The local cluster and the image builders themselves, for real
+	@$(PYTHON) -m pytest -m cluster tests/cluster tests/images --ignore tests/cluster/test_kind_cluster.py $(ARGS)
+
+.PHONY: test-kind
+test-kind: env ## The kind driver itself, for real (its node image takes some minutes, once)
+	@$(PYTHON) -m pytest -m cluster tests/cluster/test_kind_cluster.py $(ARGS)
 
 ##@ Measure it
 
