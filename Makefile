@@ -7,6 +7,7 @@ VENV := $(shell python3 scripts/environment.py path)
 PYTHON := $(VENV)/bin/python
 CLUSTER ?= local
 ARGS ?=
+IMAGE ?=
 export PYTHONPATH := operator:.
 
 .PHONY: help
@@ -33,6 +34,11 @@ demo-shell: env ## A shell in the demo cluster's network, with KUBECONFIG and ku
 .PHONY: demo-down
 demo-down: env ## Remove the demo cluster and everything of it
 	@$(PYTHON) -m e2e.demo down --driver $(CLUSTER)
+
+.PHONY: manifest
+manifest: env ## Print the install manifest for an image of your own (IMAGE=...)
+	@test -n "$(IMAGE)" || { echo "say which image: make manifest IMAGE=registry.example/penstock:dev" >&2; exit 2; }
+	@$(PYTHON) scripts/generate.py --image "$(IMAGE)"
 
 ##@ Check it
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.results import Row, exit_status, full_table, write
-from e2e import images, vllm
+from e2e import command, images, vllm
 from e2e.cache import duration, say
 from e2e.cluster import Cluster, open_cluster
 from e2e.install import REPOSITORY, install
@@ -87,8 +86,8 @@ def _run_suite(
         "PENSTOCK_E2E_NODES": json.dumps([node.name for node in cluster.nodes]),
         "NO_PROXY": "*",
     }
-    command = [sys.executable, "-m", "pytest", "-v", "--durations=8", *arguments]
-    process = cluster.popen(command, env=environment, cwd=REPOSITORY)
+    argv = [sys.executable, "-m", "pytest", "-v", "--durations=8", *arguments]
+    process = cluster.popen(argv, env=environment, cwd=REPOSITORY)
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -126,11 +125,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except subprocess.CalledProcessError as error:
-        say(f"failed: {' '.join(map(str, error.cmd))}\n{error.stderr or error.output or ''}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
+    command.run(main)

@@ -7,6 +7,7 @@ in place. Standard library only: this runs before anything is installed.
 Usage: environment.py path | create
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -14,10 +15,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONSTRAINTS = REPOSITORY / "constraints.txt"
-EXTRAS, GROUPS = ("operator", "limiter", "cli"), ("test", "lint", "bench")
 
 
 def cache_root() -> Path:
@@ -26,13 +27,22 @@ def cache_root() -> Path:
     return Path(root).expanduser().resolve()
 
 
+def extras() -> dict[str, list[str]]:
+    """Return what the processes need, by extra, as pyproject.toml says."""
+    found: dict[str, list[str]] = _project()["project"]["optional-dependencies"]
+    return found
+
+
 def requirements() -> list[str]:
     """Return every requirement of the extras and dependency groups in pyproject.toml."""
+    groups = _project()["dependency-groups"].values()
+    return [one for lines in (*extras().values(), *groups) for one in lines]
+
+
+def _project() -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - not there before Python 3.11, which main() has checked by now
 
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    extras, groups = project["project"]["optional-dependencies"], project["dependency-groups"]
-    return [one for name in EXTRAS for one in extras[name]] + [one for name in GROUPS for one in groups[name]]
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
 def path() -> Path:
@@ -43,9 +53,14 @@ def path() -> Path:
 
 def create(folder: Path) -> None:
     """Make the environment, or leave a complete one alone."""
-    marker = folder / "complete"
-    if marker.exists():
-        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / ".lock").open("w") as lock:  # of two commands that start together, the second waits
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            _fill(folder)
+
+
+def _fill(folder: Path) -> None:
     say(f"creating the Python environment (usually 1 min, once; kept in {folder})")
     started = time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
@@ -53,7 +68,7 @@ def create(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     subprocess.run([*pip, "--constraint", str(CONSTRAINTS), "pip", *requirements()], check=True)
-    marker.touch()
+    (folder / "complete").touch()
     say(f"created the Python environment in {time.monotonic() - started:.0f} s")
 
 
@@ -64,8 +79,9 @@ def _ensure_venv_module() -> None:
         if not shutil.which("apt-get"):
             sys.exit("penstock: this Python has no venv module; install it (Debian: python3-venv) and try again")
         say("installing python3-venv")
-        subprocess.run(["apt-get", "update", "-qq"], check=True)
-        subprocess.run(["apt-get", "install", "-qq", "-y", "--no-install-recommends", "python3-venv"], check=True)
+        for words in (["update"], ["install", "-y", "--no-install-recommends", "python3-venv"]):
+            variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            subprocess.run(["apt-get", "-qq", *words], env=variables, stdin=subprocess.DEVNULL, check=True)
 
 
 def say(message: str) -> None:

@@ -1,11 +1,15 @@
 """Rules about the repository itself that no other test would notice being broken."""
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from e2e import cache
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -37,15 +41,51 @@ def canonical(requirement: str) -> str:
 
 
 def test_the_map_names_only_what_exists() -> None:
-    """Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md link to or name in code is there."""
+    """Every path that ARCHITECTURE.md, CONTRIBUTING.md, README.md or a decision links to or names in code is there."""
     missing = []
-    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"):
+    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *map(str, (ROOT / "docs").rglob("0*.md"))):
         text = (ROOT / document).read_text()
         links = re.findall(r"\]\((?!https?://)([^)#]+)\)", text)
         named = re.findall(r"`((?:operator|e2e|tests|bench|docs|crds|deploy|examples|scripts)/[\w./-]*)`", text)
         wanted = {*links, *named} - {"operator/__init__.py"}  # named because it must not exist
         missing += [f"{document}: {path}" for path in wanted if not (ROOT / path).exists()]
     assert missing == []
+
+
+def test_the_environment_and_all_builds_share_one_cache(monkeypatch, tmp_path) -> None:
+    """environment.py runs before anything is installed, so it states the rule of `e2e/cache.py` once more."""
+    for variables in ({}, {"XDG_CACHE_HOME": "~/x"}, {"XDG_CACHE_HOME": "/x", "PENSTOCK_CACHE": str(tmp_path)}):
+        monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert environment.cache_root() == cache.cache_root(), variables
+
+
+def test_commit_hooks_have_no_unknown_settings() -> None:
+    """A comma in an unquoted name would make settings of its parts."""
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    for hook in local["hooks"]:
+        assert set(hook) <= {"id", "name", "entry", "language", "pass_filenames", "types"}
+
+
+def test_the_processes_import_nothing_that_their_extras_leave_out() -> None:
+    """What only tests need may not be in the image, and what the image lacks may not be imported."""
+    modules = {"prometheus-client": "prometheus_client"}
+    extras = environment.extras()
+    declared = {modules.get(canonical(one), canonical(one)) for lines in extras.values() for one in lines}
+    used = {name for path in (ROOT / "operator").rglob("*.py") for name in imports(ast.parse(path.read_text()))}
+    assert used - sys.stdlib_module_names - {"penstock", "pydantic_core"} == declared
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """Return the top-level packages that a module imports."""
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {
+        name.partition(".")[0]
+        for name in plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    }
 
 
 def test_make_help_lists_every_target_that_the_documents_name() -> None:

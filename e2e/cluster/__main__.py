@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 
 from tabulate import tabulate
 
-from e2e.cache import say
-from e2e.cluster import DRIVERS, ClusterError
+from e2e import command
+from e2e.cluster import DRIVERS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,23 +50,16 @@ def _parser() -> argparse.ArgumentParser:
         ("status", "show what runs; exit status 0 only if all does"),
         ("shell", "open a shell, or run a command, in the network of a node"),
     ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--name", default="e2e", help="the cluster's name; others are left alone")
-        command.add_argument("--driver", default="local", choices=list(DRIVERS), help="what makes the cluster")
+        one = commands.add_parser(name, help=text, description=text)
+        one.add_argument("--name", default="e2e", help="the cluster's name; others are left alone")
+        one.add_argument("--driver", default="local", choices=list(DRIVERS), help="what makes the cluster")
         if name == "status":
-            command.add_argument("-o", "--output", choices=["table", "json"], default="table")
+            one.add_argument("-o", "--output", choices=["table", "json"], default="table")
         if name == "shell":
-            command.add_argument("--node", help="name of the node, the first one by default")
-            command.add_argument("argv", nargs="*", help="a command to run instead of a shell, after --")
+            one.add_argument("--node", help="name of the node, the first one by default")
+            one.add_argument("argv", nargs="*", help="a command to run instead of a shell, after --")
     return parser
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ClusterError as error:
-        say(str(error))
-        sys.exit(1)
-    except KeyboardInterrupt:
-        say("interrupted")
-        sys.exit(130)
+    command.run(main)

@@ -20,6 +20,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.cluster.folders import API_PORT, NODE_NUMBERS, Folders, node_name
 from e2e.cluster.node import Namespaces
 from e2e.cluster.process import Part, wait_until
+from e2e.images import pause_image
 
 READY_SECONDS = 90
 HTTPS_PORT = 443
@@ -45,7 +46,7 @@ class Programs:
             built={name: gobuild.binary(name) for name in gobuild.PROGRAMS},
             packages=debian.unpack(debian.NODE),
             etcd=debian.unpack(debian.ETCD).program("etcd"),
-            pause=imagestore.pause(),
+            pause=pause_image.image().archive,
         )
 
 

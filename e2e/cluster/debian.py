@@ -116,6 +116,19 @@ def _link_iptables(folder: Path) -> None:
         (links / name).symlink_to("../usr/sbin/xtables-nft-multi")
 
 
+def mirror(suite: str) -> list[str]:
+    """Return the mirror that apt uses for a suite, to be debootstrap's last argument; none leaves it Debian's own."""
+    if not shutil.which("apt-get"):
+        return []
+    wanted = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
+    listed = subprocess.run(wanted, capture_output=True, text=True, check=False).stdout
+    for line in listed.splitlines():
+        site, _, rest = line.partition(" ")
+        if rest == f"{suite} main":
+            return [site]
+    return []
+
+
 def _release() -> str:
     try:
         return platform.freedesktop_os_release().get("VERSION", "") or platform.freedesktop_os_release()["ID"]

@@ -6,21 +6,15 @@ kept as a label on the node. An archive is skipped only when tag and digest are 
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import platform
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e import cache
-from e2e.cluster import gobuild, parts
 from e2e.cluster.errors import ClusterError
 
 LABEL = "penstock.dev/configuration"
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,11 @@ def read(archive: Path) -> list[Content]:
     return contents
 
 
+def names(archive: Path) -> str:
+    """Return the tags of the images in a docker-archive tar, for people."""
+    return ", ".join(reference for content in read(archive) for reference in content.references)
+
+
 def load(archive: Path, *, ctr: Callable[[Sequence[str]], str]) -> bool:
     """Import an archive on one node; return whether that was necessary.
 
@@ -83,40 +82,3 @@ def parse_labels(listing: str) -> dict[str, str]:
             if name == LABEL:
                 labels[reference] = value
     return labels
-
-
-def pause() -> Path:
-    """Return the archive of the image that holds a pod's namespaces, made on first use."""
-    program = gobuild.binary("pause")
-    key = cache.digest(program, parts.PAUSE_IMAGE, Path(__file__))
-    folder = cache.build(
-        "pause-image", key, lambda scratch: _write_pause(program, scratch / "pause.tar"), usually="1 s"
-    )
-    return folder / "pause.tar"
-
-
-def _write_pause(program: Path, archive: Path) -> None:
-    layer = _tar({"pause": program.read_bytes()}, mode=0o755)
-    configuration = {
-        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
-        "os": "linux",
-        "config": {"Entrypoint": ["/pause"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-        "history": [{"created_by": "penstock e2e"}],
-    }
-    text = json.dumps(configuration).encode()
-    name = f"{hashlib.sha256(text).hexdigest()}.json"
-    manifest = [{"Config": name, "RepoTags": [parts.PAUSE_IMAGE], "Layers": ["layer.tar"]}]
-    archive.write_bytes(
-        _tar({name: text, "layer.tar": layer, "manifest.json": json.dumps(manifest).encode()}, mode=0o644)
-    )
-
-
-def _tar(files: dict[str, bytes], *, mode: int) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
-            tar.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()

@@ -84,7 +84,7 @@ class LocalCluster(Commands):
 
         with ThreadPoolExecutor(len(NODE_NUMBERS)) as pool:
             count = sum(pool.map(load, NODE_NUMBERS))
-        say(f"{archive.name}: {f'loaded on {count} nodes' if count else 'on every node already'}")
+        say(f"{imagestore.names(archive)}: {f'loaded on {count} nodes' if count else 'on every node already'}")
 
     def enter(self, argv: Sequence[str], *, node: str | None = None) -> list[str]:
         numbers = {node_name(number): number for number in NODE_NUMBERS}

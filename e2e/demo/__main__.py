@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from typing import Any
 
 import yaml
 
-from e2e import images
+from e2e import command, images
 from e2e.cache import duration, say
 from e2e.cluster import Cluster, open_cluster
 from e2e.install import REPOSITORY, install
@@ -90,11 +89,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except subprocess.CalledProcessError as error:
-        say(f"failed: {' '.join(map(str, error.cmd))}\n{error.stderr or error.output or ''}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        say("interrupted; `make demo-down` removes what is up")
-        sys.exit(130)
+    command.run(main, when_interrupted="interrupted; `make demo-down` removes what is up")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from e2e import images
-from e2e.cluster import ClusterError
+from e2e import command, images
 from e2e.images import base
 
 MEGABYTE = 1_000_000
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Build the named images, all by default; return the exit status."""
+    """Build the named images, all by default, and return 0.
+
+    Raises:
+        ImageBuildError, ClusterError: An image cannot be built here.
+    """
     parser = argparse.ArgumentParser(prog="python -m e2e.images", description="Build the images of the tests.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(images.IMAGES)} (default: all)")
     parser.add_argument("--reference", action="store_true", help="print the references only")
@@ -21,23 +23,19 @@ def main(argv: list[str] | None = None) -> int:
     unknown = [name for name in options.names if name not in images.IMAGES]
     if unknown:
         parser.error(f"there is no image {unknown[0]}; there is: {', '.join(images.IMAGES)}")
-    try:
-        for name in options.names or images.IMAGES:
-            image = images.IMAGES[name]()
-            if options.reference:
-                print(image.reference)
-                continue
-            size = images.sizes(image)
-            below = "" if name == "pause" else f", on {base.SUITE} with Python {base.PYTHON_VERSION}"
-            print(
-                f"{image.reference}  {size.compressed / MEGABYTE:.0f} MB compressed, {size.unpacked / MEGABYTE:.0f} MB "
-                f"unpacked{below}  {image.archive}"
-            )
-    except (images.ImageBuildError, ClusterError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    for name in options.names or images.IMAGES:
+        image = images.IMAGES[name]()
+        if options.reference:
+            print(image.reference)
+            continue
+        size = images.sizes(image)
+        below = "" if name == "pause" else f", on {base.SUITE} with Python {base.PYTHON_VERSION}"
+        print(
+            f"{image.reference}  {size.compressed / MEGABYTE:.0f} MB compressed, {size.unpacked / MEGABYTE:.0f} MB "
+            f"unpacked{below}  {image.archive}"
+        )
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

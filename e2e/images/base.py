@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e import cache
+from e2e.cluster import debian as packages
 from e2e.images import archive, debian
 from e2e.images.errors import ImageBuildError
 from e2e.images.text import last_line
 
 SUITE = "bookworm"
 PYTHON_VERSION = "3.11"
-PACKAGES = ("ca-certificates", "libgomp1", "libstdc++6", "python3", "python3-venv")
+PACKAGES = ("ca-certificates", "libgomp1", "libnuma1", "libstdc++6", "python3", "python3-venv")
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 TOOLS = {"debootstrap": "debootstrap", KEYRING: "debian-archive-keyring"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -127,22 +128,9 @@ def _make(folder: Path) -> None:
 
 def _debootstrap(root: Path) -> None:
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", f"--keyring={KEYRING}"]
-    done = _private(["debootstrap", *options, SUITE, str(root), *_mirror()])
+    done = _private(["debootstrap", *options, SUITE, str(root), *packages.mirror(SUITE)])
     if done.returncode != 0:
         raise ImageBuildError(f"debootstrap cannot make the base image: {last_line(done.stderr or done.stdout)}")
-
-
-def _mirror() -> list[str]:
-    """Return the mirror that apt uses for this suite, or nothing: debootstrap then takes Debian's own."""
-    if not debian.find("apt-get"):
-        return []
-    wanted = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
-    listed = subprocess.run(wanted, capture_output=True, text=True, check=False).stdout
-    for line in listed.splitlines():
-        site, _, rest = line.partition(" ")
-        if rest == f"{SUITE} main":
-            return [site]
-    return []
 
 
 def _trim(root: Path) -> None:

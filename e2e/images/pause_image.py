@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from e2e import cache
-from e2e.cluster import gobuild
+from e2e.cluster import gobuild, parts
 from e2e.images import archive
 
 # The nodes' containerd is configured with this name before any image exists, so it carries no hash.
-REFERENCE = "localhost/pause:e2e"
+REFERENCE = parts.PAUSE_IMAGE
 CONFIG = archive.Config(entrypoint=("/pause",))
 
 

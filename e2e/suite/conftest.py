@@ -17,8 +17,6 @@ from kubernetes import client, config
 from bench.results import Row
 from e2e.suite.backends import Backend
 
-pytestmark = pytest.mark.cluster
-
 Record = Callable[..., None]
 
 

@@ -19,6 +19,7 @@ from kubernetes import client
 from openai.types.chat import ChatCompletionMessageParam
 
 from e2e.suite.backends import NAMESPACE, SERVES, Backend, conditions, limiter_state, wait_until
+from e2e.suite.streams import ending
 
 pytestmark = pytest.mark.cluster
 
@@ -170,14 +171,19 @@ def test_an_edited_child_is_set_right(backend: Backend) -> None:
 
 
 def test_an_edit_of_the_arguments_rolls_the_replicas(backend: Backend, record: Callable[..., None]) -> None:
-    """A new argument reaches every replica through new pods."""
+    """A new argument reaches every replica through new pods, and streams open on the old ones complete."""
     before = {pod.metadata.uid for pod in backend.pods()}
     argument = "--no-warmup" if backend.engine == "LlamaCpp" else "--disable-uvicorn-access-log"
     backend.spec["engine"]["args"] = [argument]
-    started = time.monotonic()
-    backend.apply()
-    backend.wait_ready()
-    record(f"{backend.engine}: roll of 2 replicas", time.monotonic() - started, unit="s")
+    with ThreadPoolExecutor(STREAMS) as pool:
+        streams = [pool.submit(long_stream, backend) for _ in range(STREAMS)]
+        wait_until(lambda: backend.in_flight() == STREAMS, timeout=60, what=lambda: f"{STREAMS} in flight")
+        started = time.monotonic()
+        backend.apply()
+        backend.wait_ready()
+        record(f"{backend.engine}: roll of 2 replicas", time.monotonic() - started, unit="s")
+        results = [stream.result(timeout=120) for stream in streams]
+    assert_complete(results, f"{backend.engine}: streams complete through a roll", record)
     pods = backend.pods()
     assert before.isdisjoint(pod.metadata.uid for pod in pods)
     for pod in pods:
@@ -203,23 +209,14 @@ def test_streams_survive_the_drain_of_their_node(
             results = [stream.result(timeout=120) for stream in streams]
         finally:
             kubectl("uncordon", node)
-    complete = sum(finish == "length" and tokens == STREAM_TOKENS for finish, tokens in results)
     record(f"{backend.engine}: kubectl drain with {held} of {STREAMS} streams on the node", seconds, unit="s")
-    record(
-        f"{backend.engine}: streams complete through kubectl drain",
-        complete,
-        unit=f"of {STREAMS}",
-        bar="all",
-        holds=complete == STREAMS,
-    )
-    assert results == [("length", STREAM_TOKENS)] * STREAMS
+    assert_complete(results, f"{backend.engine}: streams complete through kubectl drain", record)
     assert held > 0, "no stream was on the drained node: the test proves nothing"
     backend.wait_ready()
 
 
 def long_stream(backend: Backend) -> tuple[str, int]:
     """Stream exactly `STREAM_TOKENS` tokens; return the finish reason and the tokens the engine counted."""
-    finish, tokens = "", 0
     with speak(backend).chat.completions.create(
         model=backend.model,
         messages=PROMPT,
@@ -228,12 +225,15 @@ def long_stream(backend: Backend) -> tuple[str, int]:
         stream_options={"include_usage": True},
         extra_body={"ignore_eos": True},
     ) as stream:
-        for chunk in stream:
-            if chunk.choices and chunk.choices[0].finish_reason:
-                finish = chunk.choices[0].finish_reason
-            if chunk.usage:
-                tokens = chunk.usage.completion_tokens
-    return finish, tokens
+        return ending(stream)
+
+
+def assert_complete(results: list[tuple[str, int]], name: str, record: Callable[..., None]) -> None:
+    """Record how many of the long streams came to their last token, and fail unless all did."""
+    whole = ("length", STREAM_TOKENS)
+    complete = results.count(whole)
+    record(name, complete, unit=f"of {STREAMS}", bar="all", holds=complete == STREAMS)
+    assert results == [whole] * STREAMS
 
 
 def test_no_process_shows_a_traceback(backend: Backend, kubectl: Callable[..., Any]) -> None:

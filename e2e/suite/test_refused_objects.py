@@ -37,7 +37,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_object_is_refused_with_help(kubectl: Callable[..., Any], case: str) -> None:
-    """kubectl shows the rule's own sentence, which names what to write."""
+    """What kubectl shows is the rule's own sentence, which names what to write."""
     name, spec, sentence = WRONG[case]
     manifest = {
         "apiVersion": "serving.penstock.dev/v1alpha1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.quantity import QUANTITY_PATTERN, amount
@@ -36,7 +36,6 @@ def test_a_quantity_stands_for_a_number(text: str, number: str) -> None:
     assert amount(text) == Decimal(number)
 
 
-@settings(deadline=None)
 @given(st.from_regex(QUANTITY_PATTERN.removesuffix("$") + r"\Z", alphabet=st.characters(max_codepoint=127)))
 def test_whatever_the_schema_lets_in_can_be_read(text: str) -> None:
     assert amount(text) >= 0

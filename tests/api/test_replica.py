@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.engine import EngineType
@@ -38,7 +38,6 @@ SETTINGS = st.fixed_dictionaries(
 ).map(ReplicaSettings.model_validate)
 
 
-@settings(deadline=None)
 @given(SETTINGS)
 def test_what_is_written_is_read_back(replica: ReplicaSettings) -> None:
     assert ReplicaSettings.from_env(replica.to_env()) == replica

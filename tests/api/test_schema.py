@@ -92,7 +92,7 @@ def errors(body: dict[str, Any]) -> list[str]:
     return []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(bodies())
 def test_model_and_schema_judge_alike_and_fill_in_the_same_defaults(body: dict[str, Any]) -> None:
     """Conditions over several fields are left to a real API server."""

@@ -9,7 +9,10 @@ from click.testing import CliRunner
 
 from penstock.cli import operator as operator_command
 from penstock.cli.main import SUBCOMMANDS, cli
+from penstock.kube.errors import Unavailable
+from penstock.runtime import app, log
 from penstock.runtime.settings import OperatorSettings
+from penstock.runtime.source import WatchFailed
 
 
 def run(*arguments, **environment):
@@ -85,6 +88,22 @@ def test_no_cluster_is_a_sentence_and_status_2(tmp_path):
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("penstock operator: cannot use kubeconfig")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [app.StartFailed("a permission is missing"), Unavailable("no answer"), WatchFailed("gone"), OSError("port in use")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_operator_that_cannot_go_on_says_why_and_ends_with_1(monkeypatch, error):
+    def fail(_settings):
+        raise error
+
+    monkeypatch.setattr(app, "run", fail)
+    monkeypatch.setattr(log, "configure", lambda *_: None)
+    result = CliRunner().invoke(cli, ["operator", "--image", "x"])
+    assert result.exit_code == 1
+    assert result.stderr == f"penstock operator: {error}\n"
 
 
 @pytest.fixture

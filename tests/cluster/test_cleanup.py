@@ -37,6 +37,15 @@ def test_everything_goes_without_any_state_file(folders):
     assert not folders.root.exists()
 
 
+def test_what_a_process_has_started_before_its_end_is_found_too(folders, monkeypatch):
+    """One look is not enough: between being seen and being killed a process may start another."""
+    looks, ended = [["the first"], ["its child"], []], []
+    monkeypatch.setattr(cleanup, "marked", lambda _mark: looks.pop(0))
+    monkeypatch.setattr(cleanup, "end", lambda found, **_: ended.extend(found))
+    cleanup.remove(folders)
+    assert ended == ["the first", "its child"]
+
+
 def test_logs_stay_for_whoever_looks_for_the_cause(folders):
     cleanup.remove(folders, keep_logs=True)
     assert [path.name for path in folders.root.iterdir()] == ["logs"]

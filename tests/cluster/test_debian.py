@@ -68,3 +68,23 @@ def test_programs_and_libraries_come_from_the_unpacked_folder_first(tmp_path):
     assert environment["LD_LIBRARY_PATH"].startswith(str(tmp_path))
     with pytest.raises(ClusterError, match="hold no containerd"):
         packages.program("containerd")
+
+
+TARGETS = """\
+http://security.example bookworm-security main
+http://mirror.example/debian bookworm contrib
+http://mirror.example/debian bookworm main
+"""
+
+
+@pytest.mark.parametrize(
+    ("suite", "found"),
+    [("bookworm", ["http://mirror.example/debian"]), ("trixie", [])],
+    ids=["a suite that apt knows", "another one: debootstrap takes Debian's own mirror"],
+)
+def test_a_suite_comes_from_the_mirror_that_apt_uses(suite, found, monkeypatch):
+    monkeypatch.setattr(debian.shutil, "which", lambda command: command)
+    monkeypatch.setattr(
+        debian.subprocess, "run", lambda argv, **_: debian.subprocess.CompletedProcess(argv, 0, stdout=TARGETS)
+    )
+    assert debian.mirror(suite) == found

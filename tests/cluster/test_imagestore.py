@@ -6,9 +6,8 @@ import tarfile
 
 import pytest
 
-from e2e.cluster import imagestore
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.imagestore import LABEL, Content, load, parse_labels, read
+from e2e.cluster.imagestore import LABEL, Content, load, names, parse_labels, read
 
 
 def archive(path, manifest):
@@ -80,13 +79,7 @@ def test_an_archive_is_imported_unless_tag_and_content_are_there(tmp_path, prese
     assert calls[1:] == (import_and_label if imported else [])
 
 
-def test_the_pause_archive_is_one_program_under_a_local_tag(tmp_path):
-    program = tmp_path / "pause"
-    program.write_bytes(b"an executable")
-    imagestore._write_pause(program, tmp_path / "pause.tar")
-    (content,) = read(tmp_path / "pause.tar")
-    assert content.references == ("localhost/pause:e2e",)
-    with tarfile.open(tmp_path / "pause.tar") as tar:
-        with tarfile.open(fileobj=tar.extractfile("layer.tar")) as layer:
-            assert layer.getmember("pause").mode == 0o755
-        assert json.load(tar.extractfile(f"{content.digest}.json"))["config"]["Entrypoint"] == ["/pause"]
+def test_an_archive_is_shown_by_the_names_of_its_images(tmp_path):
+    """Every archive is called image.tar; what people know an image by is its tag."""
+    path = archive(tmp_path / "image.tar", [IMAGE, {**IMAGE, "RepoTags": ["localhost/two:2"]}])
+    assert names(path) == "localhost/one:1, localhost/two:2"

@@ -6,12 +6,13 @@ import argparse
 from typing import NoReturn
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.api.engine import OWNED_BY_BOTH_ENGINES, EngineType
 from penstock.api.kubernetes import EnvVar
 from penstock.engines import llamacpp, vllm_owned
+from penstock.engines.base import Engine
 from penstock.engines.engine import for_type
 
 VLLM = for_type(EngineType.VLLM)
@@ -81,7 +82,6 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, message)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_nothing_that_argparse_reads_as_an_owned_flag_passes(data: st.DataObject) -> None:
     """The real parser is the judge: it takes any unambiguous beginning of a flag, and `=`."""
@@ -111,6 +111,8 @@ def test_nothing_that_argparse_reads_as_an_owned_flag_passes(data: st.DataObject
         ("-kvu", "spec.engine.contextLength"),
         ("-m", "spec.model.source"),
         ("-hf", "spec.model.source"),
+        ("--fim-qwen-1.5b-default", "a port of its own"),
+        ("--embd_gemma_default", "a port of its own"),
         ("-a", "spec.model.name"),
         ("-t", "spec.engine.llamaCpp.threads"),
         ("-ngl", "spec.engine.llamaCpp.gpuLayers"),
@@ -147,6 +149,20 @@ def test_llama_cpp_compares_whole_words(word: str, instead: str | None) -> None:
 )
 def test_other_llama_cpp_arguments_pass(args: list[str]) -> None:
     assert LLAMA_CPP.check_args(args) == []
+
+
+@pytest.mark.parametrize("engine", [VLLM, LLAMA_CPP], ids=["vLLM", "llama.cpp"])
+@pytest.mark.parametrize("word", ["$(A)", "$(A)--host", "--$(A)", "-$(A)", "--ho$(A)=0.0.0.0"])
+def test_a_reference_that_kubelet_could_turn_into_a_flag_is_refused(engine: Engine, word: str) -> None:
+    (problem,) = engine.check_args(["--seed", word])
+    assert problem.field == "spec.engine.args[1]"
+    assert "write the value itself" in problem.message
+
+
+@pytest.mark.parametrize("engine", [VLLM, LLAMA_CPP], ids=["vLLM", "llama.cpp"])
+@pytest.mark.parametrize("word", ["--chat-template=$(A)", "/templates/$(A)", "$$(A)", "$A"])
+def test_a_reference_that_stays_a_value_passes(engine: Engine, word: str) -> None:
+    assert engine.check_args(["--seed", word]) == []
 
 
 @pytest.mark.parametrize("name", OWNED_BY_BOTH_ENGINES)

@@ -118,6 +118,7 @@ EDITS = {
         "spec": {
             "selector": {"app": "something-else", "serving.penstock.dev/backend": "other"},
             "ports": [{"name": "http", "port": 81, "targetPort": 81}],
+            "publishNotReadyAddresses": True,
         }
     },
     "Deployment": {"spec": {"replicas": 7, "template": {"spec": {"enableServiceLinks": True}}}},
@@ -136,6 +137,54 @@ def test_an_edited_child_is_reverted(api, backend, namespace, kind, name, wait_f
     before = without_bookkeeping(api.get(kind, namespace, name))
     api.patch(kind, namespace, name, EDITS[kind])
     wait_for(lambda: without_bookkeeping(api.get(kind, namespace, name)) == before, f"reverted {kind}")
+
+
+SECOND_CHOICES = [
+    pytest.param({"volumes": [{"name": "penstock-policy", "emptyDir": {}}]}, id="another volume source"),
+    pytest.param(
+        {"containers": [{"name": "engine", "image": "x", "livenessProbe": {"exec": {"command": ["true"]}}}]},
+        id="another probe handler",
+    ),
+]
+
+
+@pytest.mark.parametrize("pod", SECOND_CHOICES)
+def test_an_edit_that_makes_every_apply_invalid_is_reverted(api, backend, namespace, pod, wait_for):
+    before = without_bookkeeping(api.get("Deployment", namespace, "smol"))
+    lists = {name: before["spec"]["template"]["spec"][name] for name in ("initContainers", "volumes")}
+    edited = {**({} if "containers" in pod else lists), **pod}
+    if "volumes" in pod:
+        edited["volumes"] = [*pod["volumes"], *lists["volumes"][1:]]
+    api.patch("Deployment", namespace, "smol", {"spec": {"template": {"spec": edited}}})
+    wait_for(lambda: without_bookkeeping(api.get("Deployment", namespace, "smol")) == before, "reverted Deployment")
+
+    def owners():
+        fields = api.get("Deployment", namespace, "smol")["metadata"]["managedFields"]
+        return {(entry["manager"], entry["operation"]) for entry in fields}
+
+    wait_for(lambda: ("penstock", "Update") not in owners(), "one owner only")
+
+
+def test_policy_still_changes_after_its_config_map_was_made_immutable(api, backend, namespace, wait_for):
+    api.patch("ConfigMap", namespace, "smol-limiter", {"immutable": True})
+    api.patch("LLMBackend", namespace, "smol", {"spec": {"limiter": {"logLevel": "Debug"}}})
+
+    def changed():
+        child = api.get("ConfigMap", namespace, "smol-limiter")
+        return child and "Debug" in child["data"]["policy.json"] and not child.get("immutable")
+
+    wait_for(changed, "policy with the change")
+
+
+def test_text_beyond_the_basic_plane_reaches_the_engine(api, backend, namespace, wait_for):
+    args = ["--chat-template", "\U0001f680 \x7f \\ud83d"]
+    api.patch("LLMBackend", namespace, "smol", {"spec": {"engine": {"args": args}}})
+
+    def tail():
+        (engine,) = api.get("Deployment", namespace, "smol")["spec"]["template"]["spec"]["containers"]
+        return engine["args"][-2:]
+
+    wait_for(lambda: tail() == args, "arguments as written")
 
 
 @BY_KIND

@@ -23,6 +23,25 @@ def test_two_operators_that_start_together_make_one_drain_key(api, plane, instal
         assert operator.stop() == 0
 
 
+def test_a_deleted_drain_key_comes_back_as_it_was(api, plane, installed, start_operator, namespace, wait_for):
+    flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
+    operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
+    key = api.get("Secret", namespace, "penstock-drain-key")["data"]
+    api.delete("Secret", namespace, "penstock-drain-key")
+    assert wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")["data"] == key
+    assert operator.stop() == 0
+
+
+def test_another_drain_key_is_left_in_place_and_told(api, plane, installed, start_operator, namespace, wait_for):
+    flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
+    operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
+    other = {"key": base64.b64encode(b"x" * 32).decode()}
+    api.patch("Secret", namespace, "penstock-drain-key", {"data": other})
+    wait_for(lambda: "holds another drain key" in operator.text(), "warning")
+    assert api.get("Secret", namespace, "penstock-drain-key")["data"] == other
+    assert operator.stop() == 0
+
+
 def test_two_operators_on_one_namespace_agree(api, operator, start_operator, namespace, make_backend, wait_for):
     """Both apply the same under the same name, so neither ever undoes the other's work."""
     other = start_operator("--watch-namespaces", namespace).until_ready()

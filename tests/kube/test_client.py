@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import yaml
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
@@ -71,10 +72,27 @@ async def test_apply_is_a_forced_apply_patch_under_one_manager(server, client, c
     ((method, path, query, headers, body),) = server.requests
     assert (method, path) == ("PATCH", "/api/v1/namespaces/n/configmaps/x")
     assert query == {"fieldManager": "penstock", "force": "true"}
-    assert headers["Content-Type"] == "application/apply-patch+yaml"
+    assert headers["Content-Type"].partition(";")[0] == "application/apply-patch+yaml"
     assert headers["Authorization"] == "Bearer secret"
     assert json.loads(body) == OBJECT
     assert calls == [("apply", "ConfigMap", "ok")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f680",
+        "a \U0010ffff\U00010000 b",
+        "\\ud83d\\ude80",
+        "\\\U0001f680",
+        "\x00\x1f\x7f\x85\u2028\ufffe",
+        "\"'\\\n\t",
+    ],
+    ids=["emoji", "last and first pair", "only looks like a pair", "after a backslash", "control", "quotes"],
+)
+async def test_an_apply_is_valid_yaml_whatever_text_it_carries(server, client, text):
+    await client.apply({**OBJECT, "data": {text: text}})
+    assert yaml.safe_load(server.requests[0][4])["data"] == {text: text}
 
 
 async def test_status_is_applied_to_its_subresource(server, client):
@@ -84,11 +102,11 @@ async def test_status_is_applied_to_its_subresource(server, client):
 
 
 async def test_a_merge_patch_is_pinned_to_the_object(server, client):
-    await client.patch(CONFIG_MAP, KEY, {"spec": {"a": None}}, uid="u")
+    await client.patch(CONFIG_MAP, KEY, {"metadata": {"resourceVersion": "7"}, "spec": {"a": None}}, uid="u")
     _method, _path, query, headers, body = server.requests[0]
     assert query == {"fieldManager": "penstock"}
     assert headers["Content-Type"] == "application/merge-patch+json"
-    assert json.loads(body) == {"spec": {"a": None}, "metadata": {"uid": "u"}}
+    assert json.loads(body) == {"spec": {"a": None}, "metadata": {"resourceVersion": "7", "uid": "u"}}
 
 
 async def test_create_posts_to_the_collection(server, client):

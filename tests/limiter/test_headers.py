@@ -74,11 +74,11 @@ def test_named_headers_are_dropped_but_not_those_that_matter() -> None:
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [("abc-1", b"abc-1"), ("a b", b"new"), ("a" * 129, b"new"), ("<script>", b"new"), ("", b"new")],
+    [("abc-1", b"abc-1"), ("a b", None), ("a" * 129, None), ("<script>", None), ("", None)],
 )
-def test_a_well_formed_client_id_is_kept(given: str, shown: bytes) -> None:
+def test_a_well_formed_client_id_is_kept(given: str, shown: bytes | None) -> None:
     raw = f"GET / HTTP/1.1\r\nHost: x\r\nX-Request-Id: {given}\r\n\r\n".encode()
-    assert request_id(parse_request(raw), b"new") == shown
+    assert request_id(parse_request(raw)) == shown
 
 
 def answered(*lines: str, close: bool = False, unchunk: bool = False) -> str:

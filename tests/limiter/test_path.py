@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.api.engine import EngineType
 from penstock.engines.engine import for_type
 from penstock.engines.facts import RequestClass
-from penstock.limiter.path import normalise, route
+from penstock.limiter.path import Route, Router, normalise, route
 from penstock.limiter.refusal import Dialect, Refused
 
 ALLOWED = for_type(EngineType.VLLM).facts.allowed_paths
@@ -97,3 +99,17 @@ def test_405_names_the_methods_the_path_has() -> None:
     with pytest.raises(Refused) as refused:
         route(b"/v1/models", b"PUT", ALLOWED)
     assert refused.value.allow == ("GET", "HEAD", "OPTIONS")
+
+
+@pytest.mark.parametrize("target", ["/v1/models", "/v1/models?a=b", "//v1/./models", "/v1/models/", "/%761/models"])
+@pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
+def test_a_router_finds_what_route_finds(target: str, method: str) -> None:
+    def found(find: Callable[[], Route]) -> object:
+        try:
+            return find()
+        except Refused as refused:
+            return refused.reason
+
+    router = Router(ALLOWED)
+    expected = found(lambda: route(target.encode(), method.encode(), ALLOWED))
+    assert found(lambda: router.route(target.encode(), method.encode())) == expected

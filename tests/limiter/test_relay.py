@@ -8,6 +8,11 @@ import re
 
 import pytest
 
+from penstock.engines.facts import RequestClass
+from penstock.limiter.exchange import End
+
+PATIENCE_SECONDS = 10.0
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nTransfer-Encoding: chunked\r\n\r\n"
 SSE = CHUNKED % b"text/event-stream; charset=utf-8"
 EVENT = b"data: {}\n\n"
@@ -192,6 +197,54 @@ BREAKS = {
     "a body shorter than its length shows": (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", rb"{"),
     "bad chunks from the engine": (SSE + chunk(EVENT) + b"zz\r\n", rb""),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-"], ids=["nothing", "half a head"])
+async def test_a_read_that_the_engine_does_not_answer_in_time_is_504_and_ends_at_the_engine(rig, sent: bytes) -> None:
+    left = asyncio.Event()
+
+    async def hang(call) -> None:
+        await call.send(sent)
+        await call.client_left()
+        left.set()
+
+    rig.limiter.relay.read_seconds = 0.1
+    rig.engine.script = hang
+    client = await rig.connect()
+    await client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+    reply = await client.reply()
+    assert (reply.status, reply.error["code"]) == (504, "engine_timeout")
+    assert reply.header("x-penstock-reason") == "engine_timeout"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await left.wait()
+    rig.engine.script = lambda call: call.send(OK)
+    await client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await client.reply()).body == b"ok"
+    await rig.settled()
+    assert rig.limiter.relay.ends[RequestClass.READ, End.ENGINE_TIMEOUT] == 1
+
+
+async def test_a_read_that_breaks_off_in_its_body_never_looks_complete(rig) -> None:
+    async def hang(call) -> None:
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
+        await call.client_left()
+
+    rig.limiter.relay.read_seconds = 0.1
+    rig.engine.script = hang
+    client = await rig.connect()
+    await client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await client.rest()).endswith(b"\r\n\r\nab")
+    await rig.settled()
+
+
+async def test_generation_may_take_longer_than_a_read(rig) -> None:
+    async def think(call) -> None:
+        await asyncio.sleep(0.2)
+        await call.send(OK)
+
+    rig.limiter.relay.read_seconds = 0.05
+    rig.engine.script = think
+    assert (await rig.post()).status == 200
 
 
 @pytest.mark.parametrize(("sent", "seen"), BREAKS.values(), ids=BREAKS.keys())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -56,6 +57,20 @@ async def test_bytes_that_nobody_asked_for_end_a_connection(pool: Pool) -> None:
     upstream.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     assert upstream.transport.is_closing()
     assert pool.take() is None
+
+
+@pytest.mark.parametrize("act", [socket.socket.close, lambda peer: peer.send(b"x")], ids=["closed", "unasked bytes"])
+async def test_what_the_kernel_knows_already_counts_when_a_connection_is_taken(
+    act: Callable[[socket.socket], object],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pool = Pool("127.0.0.1", listener.getsockname()[1], idle_seconds=60, loop=asyncio.get_running_loop())
+        upstream = await pool.connect()
+        with listener.accept()[0] as peer:
+            pool.give(upstream)
+            act(peer)  # and no turn of the event loop after it
+            assert pool.take() is None
+    pool.close()
 
 
 async def test_a_connection_in_use_passes_bytes_and_its_end_on(pool: Pool) -> None:

@@ -75,6 +75,24 @@ async def test_what_is_new_to_the_cache_during_the_list_stays(cluster):
     assert cache.get(SERVICE, Key("team", "y"))
 
 
+async def test_what_is_made_anew_during_the_list_stays(cluster):
+    """The list does not name it, since it was taken when the old one had gone and the new one was not there yet."""
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    del cluster.objects[CONFIG_MAP, Key("team", "x")]
+    list_objects = cluster.list
+
+    async def list_while_something_happens(kind, **arguments):
+        listed = await list_objects(kind, **arguments)
+        if kind == CONFIG_MAP:
+            cache.store(CONFIG_MAP, cluster.put(child("x")))
+        return listed
+
+    cluster.list = list_while_something_happens
+    await run(cluster, cache)
+    assert cache.get(CONFIG_MAP, Key("team", "x"))
+
+
 async def test_only_the_given_namespaces_are_looked_at(cluster, make_backend):
     cluster.put(make_backend())
     other = make_backend("other")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.kube.kinds import CONFIG_MAP, SERVICE
-from penstock.reconcile.repair import repair
+from penstock.kube.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
+from penstock.reconcile.repair import give_up, repair, replace
 
 DESIRED = {"spec": {"selector": {"a": "1"}, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}
 
@@ -44,3 +44,26 @@ def test_added_entries_are_taken_out(held, patch):
 
 def test_other_kinds_are_left_alone():
     assert repair(CONFIG_MAP, {"data": {}}, {"data": {"x": "y"}}) is None
+
+
+def test_a_refused_deployment_gets_its_lists_written_whole():
+    pod = {"containers": [{"name": "engine"}], "volumes": [], "serviceAccountName": "x"}
+    desired = {"spec": {"replicas": 2, "template": {"spec": pod}}}
+    written = {"spec": {"template": {"spec": {"containers": [{"name": "engine"}], "volumes": []}}}}
+    assert replace(DEPLOYMENT, desired, desired) == written
+
+
+def test_a_refused_service_is_mended_only_where_something_was_added():
+    assert replace(SERVICE, DESIRED, service()) is None
+    assert replace(SERVICE, DESIRED, service(ports=[{"port": 81}])) == {"spec": {"ports": DESIRED["spec"]["ports"]}}
+
+
+def test_ownership_taken_by_a_patch_is_given_up_and_all_other_kept():
+    mine, other = (
+        {"manager": "penstock", "operation": "Apply"},
+        {"manager": "kubectl-edit", "operation": "Update"},
+    )
+    held = {"metadata": {"resourceVersion": "7", "managedFields": [mine, other]}}
+    assert give_up(held) is None
+    held["metadata"]["managedFields"].append({"manager": "penstock", "operation": "Update"})
+    assert give_up(held) == {"metadata": {"resourceVersion": "7", "managedFields": [mine, other]}}

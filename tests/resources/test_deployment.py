@@ -210,3 +210,21 @@ def test_the_selector_has_two_fixed_labels_that_the_pods_carry(make_backend, set
 def test_a_policy_change_does_not_touch_the_workload(make_backend, settings):
     quiet, loud = (make_backend(limiter={"logLevel": level}) for level in ("Info", "Debug"))
     assert deployment.build(quiet, settings) == deployment.build(loud, settings)
+
+
+def test_a_claim_that_the_user_mounts_too_is_one_volume(make_backend, settings):
+    """A kubelet never mounts the second of two volumes that are the same claim."""
+    built = deployment.build(
+        make_backend(
+            model={"name": "m", "source": {"persistentVolumeClaim": {"claimName": "c", "path": "/m.gguf"}}},
+            pod={
+                "volumes": [{"name": "mine", "persistentVolumeClaim": {"claimName": "c"}}],
+                "volumeMounts": [{"name": "mine", "mountPath": "/mine"}],
+            },
+        ),
+        settings,
+    )
+    (volume,) = (entry for entry in template(built)["volumes"] if "persistentVolumeClaim" in entry)
+    assert volume["name"] == "mine"
+    mounts = [mount["mountPath"] for mount in engine_of(built)["volumeMounts"] if mount["name"] == "mine"]
+    assert mounts == ["/model", "/mine"]

@@ -11,6 +11,10 @@ def test_it_leads_to_the_limiter_by_number(make_backend):
     assert spec["selector"] == {"serving.penstock.dev/backend": "smol", "app.kubernetes.io/managed-by": "penstock"}
 
 
+def test_it_never_leads_to_a_replica_that_is_not_ready(make_backend):
+    assert service.build(make_backend())["spec"]["publishNotReadyAddresses"] is False
+
+
 @pytest.mark.parametrize(
     ("port", "url"), [(80, "http://smol.team.svc"), (8080, "http://smol.team.svc:8080")], ids=["default", "other"]
 )

@@ -41,3 +41,15 @@ def test_kopf_s_line_per_event_is_hidden(capsys):
     log.configure(LogLevel.INFO, LogFormat.HUMAN)
     logging.getLogger("kopf.objects").info("Handler 'x' succeeded.")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("level", [LogLevel.INFO, LogLevel.DEBUG], ids=["usually", "at debug"])
+def test_a_failed_watch_is_one_line_and_a_traceback_only_at_debug(capsys, level):
+    log.configure(level, LogFormat.HUMAN)
+    try:
+        raise ValueError("404 page not found")
+    except ValueError as error:
+        logging.getLogger("kopf._core.reactor.orchestration").error("Watcher has failed: %s", error, exc_info=error)
+    text = capsys.readouterr().err
+    assert "Watcher has failed: 404 page not found" in text
+    assert ("Traceback" in text) is (level is LogLevel.DEBUG)

@@ -147,6 +147,14 @@ def test_the_reason_of_a_rollout_given_up_is_the_pod_s(make_backend, make_deploy
     assert stalled["message"].startswith("0 of 1 replicas ready")
 
 
+def test_a_trouble_of_old_pods_is_not_told_while_a_new_spec_is_being_taken_up(make_backend, make_deployment, make_pod):
+    """The pods are those of the spec before, and the new one may be the user's remedy."""
+    broken = make_pod(engine={"state": {"waiting": {"reason": "ErrImagePull"}}})
+    deployment = make_deployment(generation=2, observed=1, replicas=1, updated=1)
+    status = assess(make_backend(), observe(deployment=deployment, pods=[broken]), now=NOW)
+    assert summary(status)["Ready"] == ("False", "RollingOut")
+
+
 def test_a_trouble_of_pods_that_all_serve_is_not_told(make_backend, make_deployment, make_pod):
     restarted = make_pod(engine={"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}})
     deployment = make_deployment(replicas=1, ready=1, updated=1)

@@ -22,7 +22,7 @@ TROUBLES = [
             }
         },
         "NoFreeAccelerator",
-        "no node has a free nvidia.com/gpu",
+        "no node has a free nvidia.com/gpu: ",
         id="no GPU",
     ),
     pytest.param(
@@ -115,14 +115,22 @@ def test_no_trouble(make_pod, pod):
     assert trouble_of([make_pod(**pod)]) is None
 
 
-def test_the_trouble_that_passes_least_by_itself_is_told(make_pod):
-    pods = [
-        make_pod("a", scheduled={"reason": "Unschedulable", "message": "no room"}),
-        make_pod("b", engine=crashed(exitCode=1)),
-        make_pod("c", engine=waiting("ErrImagePull", "gone")),
-    ]
-    assert trouble_of(pods).reason == "ImagePullFailed"
-    assert trouble_of(pods[:2]).reason == "EngineCrashing"
+ROOM = {"reason": "Unschedulable"}
+BY_URGENCY = [
+    ("ImagePullFailed", {"engine": waiting("ErrImagePull", "gone")}),
+    ("PodsRefused", {"engine": waiting("CreateContainerConfigError")}),
+    ("LimiterCrashing", {"limiter": crashed(exitCode=1)}),
+    ("EngineCrashing", {"engine": crashed(exitCode=1)}),
+    ("WaitingForVolume", {"scheduled": ROOM | {"message": 'persistentvolumeclaim "models" not found'}}),
+    ("NoFreeAccelerator", {"scheduled": ROOM | {"message": "2 Insufficient nvidia.com/gpu."}}),
+    ("Unschedulable", {"scheduled": ROOM | {"message": "2 Insufficient memory."}}),
+]
+
+
+@pytest.mark.parametrize("first", range(len(BY_URGENCY)), ids=[reason for reason, _ in BY_URGENCY])
+def test_the_trouble_that_passes_least_by_itself_is_told(make_pod, first):
+    pods = [make_pod(f"pod-{9 - number}", **pod) for number, (_, pod) in enumerate(BY_URGENCY)]
+    assert trouble_of(pods[first:]).reason == BY_URGENCY[first][0]
 
 
 def test_the_same_pods_in_another_order_give_the_same_message(make_pod):

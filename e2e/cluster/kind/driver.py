@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cache import cache_root, duration, say
+from e2e.cluster import imagestore
 from e2e.cluster.commands import Commands
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.exclusive import lock, sigterm_as_exit
@@ -88,7 +89,7 @@ class KindCluster(Commands):
         names = [node.name for node in known.nodes]
         cluster = config.cluster_name(self.name)
         count = loading.load(self._docker(known), archive.resolve(), cluster=cluster, nodes=names)
-        say(f"{archive.name}: {f'loaded on {count} nodes' if count else 'on every node already'}")
+        say(f"{imagestore.names(archive)}: {f'loaded on {count} nodes' if count else 'on every node already'}")
 
     def status(self) -> dict[str, Any]:
         """Return what runs, ready for JSON: nodes, the process that holds an own daemon, and where the files are."""

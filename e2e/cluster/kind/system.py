@@ -116,19 +116,16 @@ def _debootstrap(target: Path) -> None:
     keyring = tools.root / "usr/share/keyrings/debian-archive-keyring.gpg"
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}", f"--keyring={keyring}"]
     # A mount namespace of its own: what debootstrap mounts goes away with it, however it ends.
-    argv = ["unshare", "--mount", str(tools.program("debootstrap")), *options, SUITE, str(target), *_mirror()]
+    argv = [
+        "unshare",
+        "--mount",
+        str(tools.program("debootstrap")),
+        *options,
+        SUITE,
+        str(target),
+        *debian.mirror(SUITE),
+    ]
     done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
         raise ClusterError(f"debootstrap cannot make the node's system:\n{reason}\nAre Debian's mirrors reachable?")
-
-
-def _mirror() -> list[str]:
-    """Return the mirror that apt uses for this suite, or nothing: debootstrap then takes Debian's own."""
-    wanted = ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]
-    listed = subprocess.run(wanted, capture_output=True, text=True, check=False).stdout
-    for line in listed.splitlines():
-        site, _, rest = line.partition(" ")
-        if rest == f"{SUITE} main":
-            return [site]
-    return []

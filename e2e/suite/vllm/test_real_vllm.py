@@ -20,6 +20,7 @@ import pytest
 from kubernetes import client
 
 from e2e.suite.backends import ADMIN_PORT, NAMESPACE, Backend, wait_until
+from e2e.suite.streams import ending
 
 pytestmark = pytest.mark.cluster
 
@@ -61,6 +62,7 @@ def real(api: client.ApiClient, kubectl: Callable[..., Any]) -> Iterator[Backend
     ]
     manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     kubectl("apply", "-f", "-", stdin=manifest)
+    kubectl("wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{CLAIM}", "--timeout=30s")
     spec = {
         "engine": {
             "type": "VLLM",
@@ -95,7 +97,6 @@ def real(api: client.ApiClient, kubectl: Callable[..., Any]) -> Iterator[Backend
 def ask(backend: Backend, tokens: int) -> tuple[str, int]:
     """Stream exactly that many tokens; return the finish reason and what the engine counted."""
     speak = openai.OpenAI(base_url=f"{backend.url}/v1", api_key="none", max_retries=0, timeout=240)
-    finish, counted = "", 0
     with speak.completions.create(
         model=backend.model,
         prompt="the quick brown fox",
@@ -104,12 +105,7 @@ def ask(backend: Backend, tokens: int) -> tuple[str, int]:
         stream_options={"include_usage": True},
         extra_body={"ignore_eos": True},
     ) as stream:
-        for chunk in stream:
-            if chunk.choices and chunk.choices[0].finish_reason:
-                finish = chunk.choices[0].finish_reason
-            if chunk.usage:
-                counted = chunk.usage.completion_tokens
-    return finish, counted
+        return ending(stream)
 
 
 def engine_metric(backend: Backend, name: str) -> float:

@@ -5,6 +5,8 @@ negates, `--flag.key value` sets one key, and **any unambiguous prefix works**, 
 compares whole words, after turning `_` into `-` in words that start with `--`; it knows no `=` and no prefixes.
 The check looks at every word, values included: a value that looks like an owned flag is refused too, which is rare
 and harmless, while a flag that slips through could open the engine past the limiter.
+Kubelet replaces `$(NAME)` in a word by the variable's value before either parser sees it, so no reference may stand
+where it could become a flag: at the start of a word, or in the name of one.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ def argparse_problems(args: Sequence[str], owned: Iterable[Owned]) -> list[Probl
     instead = _table(owned)
     problems = []
     for index, word in enumerate(args):
+        if _may_become_a_flag(word):
+            problems.append(_reference_problem(index, word))
+            continue
         flag = _argparse_flag(word)
         if flag == "--":
             problems.append(_problem(index, "a bare `--` ends the options; remove it"))
@@ -56,6 +61,9 @@ def exact_problems(args: Sequence[str], owned: Iterable[Owned]) -> list[Problem]
     instead = _table(owned)
     problems = []
     for index, word in enumerate(args):
+        if _may_become_a_flag(word):
+            problems.append(_reference_problem(index, word))
+            continue
         flag = word.replace("_", "-") if word.startswith("--") else word
         if flag in instead:
             problems.append(_problem(index, f"`{word}` is Penstock's to set: {instead[flag]}"))
@@ -83,6 +91,16 @@ def environment_problems(
         if instead is not None:
             problems.append(Problem(f"{ENV_FIELD}[{index}].name", f"`{variable.name}` is Penstock's to set: {instead}"))
     return problems
+
+
+def _may_become_a_flag(word: str) -> bool:
+    return word.startswith("$(") or (word.startswith("-") and "$(" in word.partition("=")[0])
+
+
+def _reference_problem(index: int, word: str) -> Problem:
+    return _problem(
+        index, f"`{word}` could become any flag once the variable's value is put in; write the value itself"
+    )
 
 
 def _argparse_flag(word: str) -> str:

@@ -94,6 +94,7 @@ FACTS = EngineFacts(
 _NETWORK = "the engine listens on loopback only, and clients reach it through the limiter; remove it"
 _SOURCE = "set `spec.model.source`"
 _NAMES = "set `spec.model.name` and `spec.model.aliases`"
+_PRESET = "it brings a model and a port of its own; set `spec.model.source`"
 _SLOTS = "set `spec.engine.maxConcurrency`"
 _CONTEXT = "set `spec.engine.contextLength`"
 _UNIFIED = "every slot keeps a cache of its own; set `spec.engine.contextLength`"
@@ -109,6 +110,12 @@ OWNED: Final = (
     Owned(flags=("--api-key", "--api-key-file"), instead=_KEYS),
     Owned(flags=("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), instead=_SOURCE),
     Owned(flags=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"), instead=_SOURCE),
+    Owned(flags=tuple(f"--fim-qwen-{size}-default" for size in ("1.5b", "3b", "7b", "30b")), instead=_PRESET),
+    Owned(flags=("--fim-qwen-7b-spec", "--fim-qwen-14b-spec"), instead=_PRESET),
+    Owned(flags=("--gpt-oss-20b-default", "--gpt-oss-120b-default"), instead=_PRESET),
+    Owned(flags=("--vision-gemma-4b-default", "--vision-gemma-12b-default"), instead=_PRESET),
+    Owned(flags=("--embd-bge-small-en-default", "--embd-e5-small-en-default"), instead=_PRESET),
+    Owned(flags=("--embd-gte-small-default", "--embd-gemma-default"), instead=_PRESET),
     Owned(flags=("-a", "--alias"), instead=_NAMES),
     Owned(flags=("-np", "--parallel"), instead=_SLOTS),
     Owned(flags=("-c", "--ctx-size"), instead=_CONTEXT),

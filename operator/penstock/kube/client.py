@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -33,7 +34,9 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 PAGE_SIZE = 500
 
 JSON = "application/json"
-APPLY_PATCH = "application/apply-patch+yaml"
+APPLY_PATCH = "application/apply-patch+yaml; charset=utf-8"
+"""With a charset the session sends text as it is given; without one it would encode it as JSON."""
+
 MERGE_PATCH = "application/merge-patch+json"
 
 CallObserver = Callable[[str, str, str], None]
@@ -84,7 +87,7 @@ class _Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    body: Object | None = None
+    body: Object | str | None = None
     content_type: str = JSON
 
     def __str__(self) -> str:
@@ -127,7 +130,7 @@ class KubernetesClient:
                 method="PATCH",
                 path=kind.path(key.namespace, key.name),
                 query={"fieldManager": FIELD_MANAGER},
-                body={**patch, "metadata": {"uid": uid}},
+                body={**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}},
                 content_type=MERGE_PATCH,
             )
         )
@@ -196,7 +199,7 @@ class KubernetesClient:
                 method="PATCH",
                 path=kind.path(key.namespace, key.name, subresource),
                 query={"fieldManager": FIELD_MANAGER, "force": "true"},
-                body=obj,
+                body=_yaml(obj),
                 content_type=APPLY_PATCH,
             )
         )
@@ -233,6 +236,21 @@ class KubernetesClient:
         if document is None:
             raise Unavailable(f"{request}: {host} answered with something that is no JSON object")
         return document
+
+
+_ESCAPE = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\.")
+
+
+def _yaml(obj: Object) -> str:
+    """Return JSON that is YAML too, as an apply is read: surrogate pairs and DEL are where the two differ."""
+
+    def escape(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0]
+        point = 0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00
+        return f"\\U{point:08x}"
+
+    return _ESCAPE.sub(escape, json.dumps(obj)).replace("\x7f", "\\u007f")
 
 
 def _parse(content: bytes) -> Object | None:

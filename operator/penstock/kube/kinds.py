@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from penstock.api.backend import GROUP, KIND, PLURAL, VERSION
 from penstock.resources.objects import Object
 
 
@@ -47,7 +48,7 @@ class Kind:
         return self.name
 
 
-LLM_BACKEND = Kind("serving.penstock.dev", "v1alpha1", "llmbackends", "LLMBackend")
+LLM_BACKEND = Kind(GROUP, VERSION, PLURAL, KIND)
 SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap")
 SERVICE = Kind("", "v1", "services", "Service")

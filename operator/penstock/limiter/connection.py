@@ -9,8 +9,8 @@ never reaches the engine. Refusals that need no body come right after the head. 
 not before the client had time to read it: the limiter stops sending and reads on for a while (closing at once would
 make the kernel reset the connection and could destroy the answer on its way).
 
-Requests that arrive while one is served wait in a small buffer. Beyond that they are dropped and the connection ends
-after the current answer: reading goes on in any case, because only reading shows that a client has left.
+Requests that arrive while one is served wait in the intake. When it overruns, the connection ends after the current
+answer: reading goes on in any case, because only reading shows that a client has left.
 
 A client that ends its sending side may have left or may still be reading: `halfclose` finds out. HTTP/1.0 gives it no
 means to; there the end of sending is taken as leaving, as reverse proxies that speak it mean it.
@@ -27,12 +27,11 @@ from penstock.limiter import tcp
 from penstock.limiter.deadline import Deadline
 from penstock.limiter.framing import Body, FramingError, body_of
 from penstock.limiter.halfclose import HalfClosed
-from penstock.limiter.head import RequestHead, early_fault, find_end, parse_request
-from penstock.limiter.headers import own_head
-from penstock.limiter.refusal import PHRASES, Dialect, Reason, Refused, error_object, refusal_headers
+from penstock.limiter.head import RequestHead
+from penstock.limiter.headers import own_response
+from penstock.limiter.intake import Intake
+from penstock.limiter.refusal import Dialect, Reason, Refused, error_object, refusal_headers
 from penstock.limiter.service import CONTINUE, Request, Service, Times
-
-PIPELINE_LIMIT_BYTES = 64 * 1024
 
 
 class Phase(Enum):
@@ -64,11 +63,9 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._times = times
         self._phase = Phase.IDLE
-        self._buffer = bytearray()
-        self._searched = 0
+        self._intake = Intake()
         self._body: Body | None = None
         self._pumping = False
-        self._overrun = False
         self._input_ended = False
         self._unsent = 0
         self._linger_until = 0.0
@@ -89,18 +86,14 @@ class Connection(asyncio.Protocol):
         if phase is Phase.BODY:
             self._feed_body(data)
         elif phase is Phase.SERVING:
-            if not self._overrun:
-                self._buffer += data
-                if len(self._buffer) > PIPELINE_LIMIT_BYTES:
-                    self._overrun = True
-                    self._buffer.clear()
+            self._intake.hold(data)
             return
         elif phase is Phase.LINGER:
             if not self.transport.get_write_buffer_size():
                 self._deadline.set(min(self._times.linger_silence_seconds, self._linger_until - self._loop.time()))
             return
         elif phase is not Phase.CLOSED:
-            self._buffer += data
+            self._intake.add(data)
         self._pump()
 
     def eof_received(self) -> bool:
@@ -152,21 +145,20 @@ class Connection(asyncio.Protocol):
         request = self.request
         assert request is not None  # noqa: S101 - only a served request is answered
         keep = request.head.keep_alive and not close and not self._service.closing
-        head = own_head(status, PHRASES.get(status, ""), fields, length=len(body), close=not keep)
-        self.transport.write(head if request.head.method == b"HEAD" else head + body)
+        head_only = request.head.method == b"HEAD"
+        self.transport.write(own_response(status, fields, body, close=not keep, head_only=head_only))
         self.finished(keep_alive=keep)
 
     def refuse(self, refused: Refused, *, dialect: Dialect = Dialect.OPENAI) -> None:
         """Answer the request being read or served with an error; what is not read yet of it is thrown away."""
         self._service.count_refusal(refused)
-        complete = self._phase is Phase.SERVING
         request = self.request
-        keep = complete and request is not None and request.head.keep_alive and not self._service.closing
-        body = error_object(refused, dialect)
-        fields = refusal_headers(refused, jitter=random.random())
-        head = own_head(refused.status, PHRASES[refused.status], fields, length=len(body), close=not keep)
-        without_body = request is not None and request.head.method == b"HEAD"
-        self.transport.write(head if without_body else head + body)
+        keep = False
+        if self._phase is Phase.SERVING and request is not None:  # it was read to its end
+            keep = request.head.keep_alive and not self._service.closing
+        head_only = request is not None and request.head.method == b"HEAD"
+        fields, body = refusal_headers(refused, jitter=random.random()), error_object(refused, dialect)
+        self.transport.write(own_response(refused.status, fields, body, close=not keep, head_only=head_only))
         self.finished(keep_alive=keep)
 
     def finished(self, *, keep_alive: bool) -> None:
@@ -178,11 +170,10 @@ class Connection(asyncio.Protocol):
         self._body = None
         if self._phase is Phase.CLOSED or self.transport.is_closing():
             return
-        if not keep_alive or self._overrun:
+        if not keep_alive or self._intake.overrun:
             self._linger()
             return
         self._phase = Phase.IDLE
-        self._searched = 0
         self._deadline.set(self._times.idle_seconds)
         self._pump()
 
@@ -194,7 +185,7 @@ class Connection(asyncio.Protocol):
             return
         self._pumping = True
         try:
-            while self._phase in (Phase.IDLE, Phase.HEAD) and self._buffer and self._read_head():
+            while self._phase in (Phase.IDLE, Phase.HEAD) and self._intake and self._read_head():
                 pass
             if self._input_ended and self._phase in (Phase.HEAD, Phase.BODY):
                 self._cut_short()
@@ -204,30 +195,26 @@ class Connection(asyncio.Protocol):
             self._pumping = False
 
     def _read_head(self) -> bool:
-        """Take one head off the buffer; False when it is not complete."""
-        buffer = self._buffer
-        if self._phase is Phase.IDLE:
-            while buffer.startswith(b"\r\n"):  # some clients end a body with one line end too many
-                del buffer[:2]
-            if not buffer or buffer == b"\r":
+        """Take one head off the intake; False when it is not complete."""
+        begins = self._phase is Phase.IDLE
+        if begins:
+            if not self._intake.has_begun():
                 return False
             self._phase = Phase.HEAD
-            self._deadline.set(self._times.head_seconds)
         try:
-            end = find_end(buffer, self._searched)
-            if end < 0:
-                early_fault(buffer, self._searched)
-                self._searched = len(buffer)
-                return False
-            head = parse_request(bytes(buffer[:end]))
+            head = self._intake.take_head()
         except Refused as refused:
             self.refuse(refused)
             return True
-        del buffer[:end]
-        if self._accept(head) and buffer:
-            data = bytes(buffer)
-            buffer.clear()
-            self._feed_body(data)
+        if head is None:
+            if begins:
+                self._deadline.set(self._times.head_seconds)
+            return False
+        if self._accept(head):
+            if self._intake:
+                self._feed_body(self._intake.take_all())
+            else:
+                self._deadline.set(self._times.body_stall_seconds)
         return True
 
     def _accept(self, head: RequestHead) -> bool:
@@ -248,8 +235,7 @@ class Connection(asyncio.Protocol):
             return False
         self._phase = Phase.BODY
         self._body = body_of(head.length)
-        self._deadline.set(self._times.body_stall_seconds)
-        if head.expects_continue and not self._buffer:
+        if head.expects_continue and not self._intake:
             self.transport.write(CONTINUE)
         return True
 
@@ -257,7 +243,6 @@ class Connection(asyncio.Protocol):
         request, body = self.request, self._body
         assert request is not None  # noqa: S101 - there is one in phase BODY
         assert body is not None  # noqa: S101
-        dialect = self._service.dialect(request.head)
         try:
             pieces: list[bytes] = []
             used = body.feed(data, pieces.append)
@@ -265,13 +250,14 @@ class Connection(asyncio.Protocol):
             if request.body_bytes > self._service.body_limit_bytes:
                 raise self._too_large()
         except FramingError as error:
-            self.refuse(Refused(Reason.BAD_REQUEST, f"The request body is malformed: {error}."), dialect=dialect)
+            malformed = Refused(Reason.BAD_REQUEST, f"The request body is malformed: {error}.")
+            self.refuse(malformed, dialect=self._service.dialect(request.head))
             return
         except Refused as refused:
-            self.refuse(refused, dialect=dialect)
+            self.refuse(refused, dialect=self._service.dialect(request.head))
             return
         if body.done:
-            self._buffer += data[used:]
+            self._intake.add(data[used:])
             self._serve()
         else:
             self._deadline.set(self._times.body_stall_seconds)
@@ -302,7 +288,7 @@ class Connection(asyncio.Protocol):
 
     def _linger(self) -> None:
         self._phase = Phase.LINGER
-        self._buffer.clear()
+        self._intake.clear()
         if self._input_ended:
             self.transport.close()
             return

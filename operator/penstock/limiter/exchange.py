@@ -1,9 +1,9 @@
 """One request at the engine: from the permit to the last byte.
 
 Theory of operation. An exchange ties a client's connection to one of the engine's. The engine's head is read and
-written anew; after that every read is followed through the body's framing to find its end, and passed on as it is:
-one count and one write per read. Whatever happens first ends the exchange, once: the engine's response is complete,
-the engine fails, the client leaves, or the limiter cuts it. The permit goes back there and nowhere else.
+written anew; the body takes a `Passage`. Whatever happens first ends the exchange, once: the engine's response is
+complete, the engine fails or lets a read wait for too long, the client leaves, or the limiter cuts it. The permit goes
+back there and nowhere else. Generation has no time limit here: a long answer is what the client asked for.
 
 A request is sent again only when that cannot do anything twice: the method is safe, the connection had been used
 before, and it ended without a single byte. Everything else is answered with 502 and left to the client.
@@ -18,21 +18,15 @@ import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from penstock.engines.facts import RequestClass
 from penstock.limiter import tcp
-from penstock.limiter.framing import Body, ChunkScanner, FixedBody, FramingError, OpenBody, body_of
+from penstock.limiter.framing import FramingError
 from penstock.limiter.gate import Outcome, Permit
-from penstock.limiter.head import (
-    CHUNKED,
-    HEAD_LIMIT_BYTES,
-    UNTIL_CLOSE,
-    ResponseError,
-    ResponseHead,
-    find_end,
-    parse_response,
-)
+from penstock.limiter.head import CHUNKED, HEAD_LIMIT_BYTES, ResponseError, ResponseHead, find_end, parse_response
 from penstock.limiter.headers import client_head, engine_head, new_id, request_id
+from penstock.limiter.passage import Passage
 from penstock.limiter.path import Route
-from penstock.limiter.refusal import Reason, Refused, stream_error
+from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.service import CONTINUE, Request
 from penstock.limiter.upstream import Upstream
 
@@ -51,16 +45,18 @@ class End(StrEnum):
     CLIENT_GONE = "client_gone"
     ENGINE_UNAVAILABLE = "engine_unavailable"
     ENGINE_FAILED = "engine_failed"
+    ENGINE_TIMEOUT = "engine_timeout"
     CUT = "cut"
+
+    __hash__ = str.__hash__  # every exchange counts its end; the hash of Enum is a Python function
 
 
 class Exchange:
     """One request being served by the engine."""
 
     __slots__ = (
-        "_body", "_buffer", "_close", "_connecting", "_connection", "_first_byte", "_head_done", "_last", "_paused",
-        "_permit", "_relay", "_request", "_retried", "_reusable", "_route", "_shown_id", "_status", "_stream",
-        "_unchunk", "_upstream", "_write", "bytes_sent", "ended",
+        "_buffer", "_close", "_connecting", "_connection", "_first_byte", "_passage", "_paused", "_permit", "_relay",
+        "_request", "_retried", "_reusable", "_route", "_shown_id", "_status", "_timer", "_upstream", "ended",
     )  # fmt: skip
 
     def __init__(
@@ -68,21 +64,20 @@ class Exchange:
     ) -> None:
         self._relay = relay
         self._connection = connection
-        self._write = connection.transport.write
         self._request = request
         self._route = route
         self._permit = permit
-        self._shown_id = request_id(request.head, new_id())
+        self._shown_id = request_id(request.head) or new_id()
         self._upstream: Upstream | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._buffer = b""
-        self._body: Body = FixedBody(0)
-        self._last = b""
-        self._head_done = self._first_byte = self._retried = self._paused = False
-        self._close = self._reusable = self._stream = self._unchunk = False
+        self._passage: Passage | None = None
+        self._first_byte = self._retried = self._paused = self._close = self._reusable = False
         self._status = 0
-        self.bytes_sent = 0
         self.ended = False
+        self._timer: asyncio.TimerHandle | None = None
+        if route.request_class is RequestClass.READ:
+            self._timer = relay.loop.call_later(relay.read_seconds, self._time_is_up)
 
     def start(self) -> None:
         """Send the request to the engine."""
@@ -100,10 +95,7 @@ class Exchange:
 
     def filler(self) -> bytes:
         """Return bytes that can be sent now without changing the response; see `Job.filler`."""
-        if not self._head_done:
-            return CONTINUE
-        between_chunks = isinstance(self._body, ChunkScanner) and self._body.at_boundary and not self._unchunk
-        return b"0" if between_chunks else b""
+        return CONTINUE if self._passage is None else self._passage.filler()
 
     def client_paused(self) -> None:
         """The client reads slowly: so does the limiter."""
@@ -183,76 +175,22 @@ class Exchange:
 
     def _begin(self, head: ResponseHead, rest: bytes) -> None:
         """Send the head to the client, with what came of the body in the same read."""
-        client = self._request.head
-        self._head_done = True
+        client, connection, relay = self._request.head, self._connection, self._relay
+        unchunk = client.minor == 0 and head.length == CHUNKED
+        self._passage = passage = Passage(
+            head, owner=self, write=connection.transport.write, traffic=relay.traffic, unchunk=unchunk
+        )
         self._status = head.status
         self._reusable = head.keep_alive
-        self._body = body_of(head.length)
-        self._unchunk = client.minor == 0 and head.length == CHUNKED
-        self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
-        self._close = not client.keep_alive or head.length == UNTIL_CLOSE or self._relay.closing
-        sent = client_head(head, shown_id=self._shown_id, close=self._close, unchunk=self._unchunk)
-        if self._upstream is not None:
-            self._upstream.attach(self._relay_unchunked if self._unchunk else self._relay_body)
-        if self._unchunk:
-            self._write(sent)
-            self._relay_unchunked(rest)
-        elif self._body.done:
-            self._write(sent)
-            self._completed(surplus=bool(rest))
-        elif rest:
-            self._first_bytes(sent, rest)
-        else:
-            self._write(sent)
-
-    def _first_bytes(self, head: bytes, data: bytes) -> None:
-        """Send head and the beginning of the body in one write: one system call less per request."""
-        try:
-            used = self._body.feed(data)
-        except FramingError as error:
-            self._write(head)
-            self._broke_off(error)
-            return
-        self.bytes_sent += used
-        self._last = data
-        self._write(head + data[:used])
-        if self._body.done:
-            self._completed(surplus=used < len(data))
-
-    def _relay_body(self, data: bytes) -> None:
-        """The hot path: once per read of every stream."""
-        try:
-            used = self._body.feed(data)
-        except FramingError as error:
-            self._broke_off(error)
-            return
-        self.bytes_sent += used
-        self._last = data
-        if self._body.done:
-            self._write(data[:used])
-            self._completed(surplus=used < len(data))
-        else:
-            self._write(data)
-
-    def _relay_unchunked(self, data: bytes) -> None:
-        """The same for HTTP/1.0 clients, which know no chunks."""
-        pieces: list[bytes] = []
-        try:
-            used = self._body.feed(data, pieces.append)
-        except FramingError as error:
-            self._broke_off(error)
-            return
-        self._last = payload = b"".join(pieces)
-        self.bytes_sent += len(payload)
-        if payload:
-            self._write(payload)
-        if self._body.done:
-            self._completed(surplus=used < len(data))
+        self._close = not client.keep_alive or passage.ends_with_connection or relay.closing
+        passage.begin(client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk), rest)
+        if self._upstream is not None:  # there is more to come
+            self._upstream.stream_to(passage.receive)
 
     def _engine_lost(self, error: Exception | None) -> None:
         upstream, self._upstream = self._upstream, None
-        if self._head_done and error is None and isinstance(self._body, OpenBody):
-            self._completed(surplus=False)
+        if self._passage is not None and self._passage.ends_with_connection and error is None:
+            self.completed(surplus=False)
             return
         self._relay.engine_suspect()
         reused = upstream is not None and upstream.reused
@@ -265,7 +203,8 @@ class Exchange:
 
     # ---- ends
 
-    def _completed(self, *, surplus: bool) -> None:
+    def completed(self, *, surplus: bool) -> None:
+        """The client has the whole response."""
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             # an answer that came before the request was sent whole leaves the rest of it in the way
@@ -276,9 +215,14 @@ class Exchange:
         self._end(End.COMPLETED)
         self._connection.finished(keep_alive=not self._close)
 
-    def _broke_off(self, error: FramingError) -> None:
-        self._stream = False  # where the client's stream stands is not known: nothing can be put into it
+    def broke_off(self, error: FramingError) -> None:
+        """The engine's body cannot be followed any further."""
         self._engine_failed(f"The engine's response broke off: {error}.")
+
+    def _time_is_up(self) -> None:
+        seconds = self._relay.read_seconds
+        message = f"The engine did not complete its answer within {seconds:g} s. Try again when it is less busy."
+        self._fail(Refused(Reason.ENGINE_TIMEOUT, message), End.ENGINE_TIMEOUT)
 
     def _engine_failed(self, message: str) -> None:
         self._fail(Refused(Reason.ENGINE_FAILED, message), End.ENGINE_FAILED)
@@ -287,19 +231,14 @@ class Exchange:
         """End the exchange and tell the client, by the means that are left."""
         if self.ended:
             return
-        body, connection = self._body, self._connection
+        passage, connection = self._passage, self._connection
         self._end(end)
-        if not self._head_done:
+        if passage is None:
             connection.refuse(refused, dialect=self._route.dialect)
-            return
-        if self._stream and body.at_boundary:
-            chunked = isinstance(body, ChunkScanner) and not self._unchunk
-            event = stream_error(refused, self._route.dialect)
-            if _is_inside_event(self._last.removesuffix(b"\r\n") if chunked else self._last):
-                event = b"\n\n" + event
-            self._write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event) if chunked else event)
+        elif farewell := passage.farewell(refused, self._route.dialect):
+            connection.transport.write(farewell)
             connection.finished(keep_alive=False)
-        elif isinstance(body, OpenBody) or self._unchunk:
+        elif passage.end_is_close:
             tcp.reset(connection.transport)
         else:
             connection.transport.close()
@@ -312,13 +251,15 @@ class Exchange:
         self._request.release_body()
         if self._connecting is not None and end is not End.ENGINE_UNAVAILABLE:
             self._connecting.cancel()
-        self._connecting = None
+        self._connecting = self._passage = None
+        if self._timer is not None:
+            self._timer.cancel()
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.abort()
         permit, self._permit = self._permit, None
         if permit is not None:
-            if end in {End.CLIENT_GONE, End.CUT}:
+            if end is End.CLIENT_GONE or end is End.CUT:
                 permit.cancel()
             else:
                 permit.finish(self._outcome(end))
@@ -330,8 +271,3 @@ class Exchange:
         if self._status in {429, 503, 504}:
             return Outcome.DROPPED
         return Outcome.SUCCESS if self._status < 400 else Outcome.IGNORE
-
-
-def _is_inside_event(tail: bytes) -> bool:
-    """Return whether bytes of an event stream end before the empty line that completes an event."""
-    return bool(tail) and not tail.endswith((b"\n\n", b"\r\n\r\n"))

@@ -15,17 +15,17 @@ from penstock.limiter.head import CHUNKED, UNTIL_CLOSE
 
 CHUNK_LINE_LIMIT_BYTES = 280
 TRAILER_LIMIT_BYTES = 1024
-KNOWN_LINE_BYTES = 6
-KNOWN_SIZES_LIMIT = 4096
+KNOWN_START_BYTES = 5  # a size of up to three digits and its CR LF
+WHOLE_CHUNKS_LIMIT = 4096
 
 Sink = Callable[[bytes], None]
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]{0,256})?\r\n")
 _TRAILER = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*")
 
-
-_KNOWN_SIZES: dict[bytes, int] = {}
-"""Size lines that were valid, with their sizes; a cache for all streams."""
+WHOLE_CHUNKS: dict[bytes, int] = {}
+"""How long a whole chunk is, in bytes with its frame, by its first `KNOWN_START_BYTES`; learned from chunks that were
+valid, for all streams. Only for chunks that hold something and whose size line fits into these bytes."""
 
 
 class FramingError(Exception):
@@ -97,8 +97,7 @@ class ChunkScanner:
     """A chunked body.
 
     `_left` payload bytes of the current chunk are outstanding; `_held` are bytes of a size line, chunk end or trailer
-    that a read cut in two, at most a few hundred bytes. A read of a token stream is nearly always one whole chunk whose
-    size line was seen before: `feed` recognises it by one look-up and its length, everything else goes to `_scan`.
+    that a read cut in two, at most a few hundred bytes.
     """
 
     __slots__ = ("_closing", "_held", "_left", "_trailer", "at_boundary", "done")
@@ -113,11 +112,6 @@ class ChunkScanner:
 
     def feed(self, data: bytes, sink: Sink | None = None) -> int:
         """Scan; see `Body.feed`."""
-        if sink is None and self.at_boundary:
-            start = data.find(b"\n", 0, KNOWN_LINE_BYTES) + 1
-            size = _KNOWN_SIZES.get(data[:start])
-            if size is not None and len(data) == start + size + 2 and data.endswith(b"\r\n"):
-                return len(data)
         used = self._scan(data, sink)
         self.at_boundary = not (self._left or self._held or self._closing or self._trailer or self.done)
         return used
@@ -153,11 +147,11 @@ class ChunkScanner:
                 match = _SIZE_LINE.match(data, position)
                 if match is None:
                     return self._hold(data, position, held, CHUNK_LINE_LIMIT_BYTES)
-                position = match.end()
                 self._left = int(match[1], 16)
                 self._trailer = not self._left
-                if self._left > 0 and len(match[0]) <= KNOWN_LINE_BYTES and len(_KNOWN_SIZES) < KNOWN_SIZES_LIMIT:
-                    _KNOWN_SIZES[match[0]] = self._left
+                if self._left:
+                    _learn(data[position : position + KNOWN_START_BYTES], len(match[0]), self._left)
+                position = match.end()
         return position - held
 
     def _hold(self, data: bytes, position: int, held: int, limit: int) -> int:
@@ -183,6 +177,11 @@ class ChunkScanner:
         if end - position > TRAILER_LIMIT_BYTES or not _TRAILER.fullmatch(data, position, end + 2):
             raise FramingError("a trailer line is malformed")
         return end + 4
+
+
+def _learn(start: bytes, line_bytes: int, size: int) -> None:
+    if line_bytes <= KNOWN_START_BYTES == len(start) and len(WHOLE_CHUNKS) < WHOLE_CHUNKS_LIMIT:
+        WHOLE_CHUNKS[start] = line_bytes + size + 2
 
 
 _PLAUSIBLE = re.compile(rb"(?:[\t\x20-\x7e\x80-\xff]|\r\n)*\r?")

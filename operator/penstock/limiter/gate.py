@@ -26,6 +26,8 @@ class Outcome(StrEnum):
     DROPPED = "dropped"
     """The engine shed it or failed under it: a sign of overload."""
 
+    __hash__ = str.__hash__  # every request counts its outcome; the hash of Enum is a Python function
+
 
 class PermitError(RuntimeError):
     """A permit was returned twice: a defect of the limiter, never of a client."""

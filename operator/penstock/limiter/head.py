@@ -27,7 +27,9 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 
 Fields = list[tuple[bytes, bytes, bytes]]
+Values = dict[bytes, list[bytes]]
 
+_STRUCTURAL = frozenset({b"connection", b"content-length", b"expect", b"host", b"transfer-encoding"})
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = rb"[\t\x20-\x7e\x80-\xff]*"
 _FIELD_LINE = re.compile(rb"(" + _TOKEN + rb"):(" + _VALUE + rb")\r\n")
@@ -53,6 +55,7 @@ class RequestHead:
         length: Body length in bytes, or `CHUNKED`.
         keep_alive: Whether the client wants another request on this connection.
         expects_continue: Whether the client waits for `100 Continue` before it sends the body.
+        connection: Lower-case members of the `Connection` header.
     """
 
     method: bytes
@@ -62,6 +65,7 @@ class RequestHead:
     length: int
     keep_alive: bool
     expects_continue: bool
+    connection: set[bytes]
 
     def value(self, name: bytes) -> bytes | None:
         """Return the first value of a field by its lower-case name."""
@@ -78,6 +82,7 @@ class ResponseHead:
         fields: As in `RequestHead`.
         length: Body length in bytes, `CHUNKED` or `UNTIL_CLOSE`.
         keep_alive: Whether the engine keeps the connection open.
+        connection: Lower-case members of the `Connection` header.
     """
 
     status: int
@@ -85,6 +90,7 @@ class ResponseHead:
     fields: Fields
     length: int
     keep_alive: bool
+    connection: set[bytes]
 
     def value(self, name: bytes) -> bytes | None:
         """Return the first value of a field by its lower-case name."""
@@ -134,11 +140,13 @@ def parse_request(head: bytes) -> RequestHead:
     if len(fields) > FIELD_LIMIT:
         raise Refused(Reason.HEAD_TOO_LARGE, f"The request has more than {FIELD_LIMIT} headers.")
     target = _origin_form(target)
-    _check_host(fields, minor)
-    length = _request_length(fields, minor)
-    connection = _tokens(fields, b"connection")
+    values = _structural(fields)
+    _check_host(values.get(b"host", []), minor)
+    length = _request_length(values, minor)
+    connection = _tokens(values)
     keep_alive = minor == 1 and b"close" not in connection
-    return RequestHead(method, target, minor, fields, length, keep_alive, _expects_continue(fields, minor))
+    expects_continue = minor == 1 and _expects_continue(values)
+    return RequestHead(method, target, minor, fields, length, keep_alive, expects_continue, connection)
 
 
 def parse_response(head: bytes, *, method: bytes) -> ResponseHead:
@@ -152,15 +160,11 @@ def parse_response(head: bytes, *, method: bytes) -> ResponseHead:
     if match is None or fields is None:
         raise ResponseError("the response head is malformed")
     minor, status = int(match[1]), int(match[2])
-    connection = _tokens(fields, b"connection")
+    values = _structural(fields)
+    connection = _tokens(values)
     keep_alive = b"close" not in connection if minor == 1 else b"keep-alive" in connection
-    length = _response_length(fields, status=status, method=method)
-    return ResponseHead(status, match[3] or b"", fields, length, keep_alive and length != UNTIL_CLOSE)
-
-
-def tokens(fields: Fields, name: bytes) -> set[bytes]:
-    """Return the lower-case members of all comma lists under a field name."""
-    return _tokens(fields, name)
+    length = _response_length(values, status=status, method=method)
+    return ResponseHead(status, match[3] or b"", fields, length, keep_alive and length != UNTIL_CLOSE, connection)
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes, int]:
@@ -195,17 +199,25 @@ def _origin_form(target: bytes) -> bytes:
     return origin
 
 
-def _check_host(fields: Fields, minor: int) -> None:
-    hosts = [value for name, _, value in fields if name == b"host"]
+def _structural(fields: Fields) -> Values:
+    """Return the values of the fields that say how the message is to be read: one pass, not one for every name."""
+    values: Values = {}
+    for name, _, value in fields:
+        if name in _STRUCTURAL:
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def _check_host(hosts: list[bytes], minor: int) -> None:
     if len(hosts) > 1 or (minor == 1 and not hosts):
         _bad("An HTTP/1.1 request needs exactly one Host header.")
     if hosts and not _HOST.fullmatch(hosts[0]):
         _bad("The Host header is malformed.")
 
 
-def _request_length(fields: Fields, minor: int) -> int:
-    lengths = [value for name, _, value in fields if name == b"content-length"]
-    codings = [value for name, _, value in fields if name == b"transfer-encoding"]
+def _request_length(values: Values, minor: int) -> int:
+    lengths = values.get(b"content-length")
+    codings = values.get(b"transfer-encoding")
     if codings:
         if lengths:
             _bad("Content-Length and Transfer-Encoding must not be sent together.")
@@ -223,34 +235,33 @@ def _request_length(fields: Fields, minor: int) -> int:
     return int(lengths[0])
 
 
-def _response_length(fields: Fields, *, status: int, method: bytes) -> int:
+def _response_length(values: Values, *, status: int, method: bytes) -> int:
     if method == b"HEAD" or status < 200 or status in {204, 304}:
         return 0
-    lengths = {value for name, _, value in fields if name == b"content-length"}
-    codings = [value.lower() for name, _, value in fields if name == b"transfer-encoding"]
+    lengths = values.get(b"content-length")
+    codings = values.get(b"transfer-encoding")
     if codings:
-        if lengths or codings != [b"chunked"]:
+        if lengths or len(codings) > 1 or codings[0].lower() != b"chunked":
             raise ResponseError("the response states its length in two ways or uses an unknown transfer coding")
         return CHUNKED
     if not lengths:
         return UNTIL_CLOSE
-    value = lengths.pop()
-    if lengths or not _LENGTH.fullmatch(value):
+    if len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0]):
         raise ResponseError("the response's Content-Length is not one number")
-    return int(value)
+    return int(lengths[0])
 
 
-def _expects_continue(fields: Fields, minor: int) -> bool:
-    expected = _first(fields, b"expect")
-    if expected is None or minor == 0:
+def _expects_continue(values: Values) -> bool:
+    expected = values.get(b"expect")
+    if not expected:
         return False
-    if expected.lower() != b"100-continue":
+    if expected[0].lower() != b"100-continue":
         raise Refused(Reason.EXPECTATION_FAILED, "The only expectation known here is 100-continue.")
     return True
 
 
-def _tokens(fields: Fields, name: bytes) -> set[bytes]:
-    return {token.strip(b" \t").lower() for key, _, value in fields if key == name for token in value.split(b",")}
+def _tokens(values: Values) -> set[bytes]:
+    return {token.strip(b" \t").lower() for value in values.get(b"connection", ()) for token in value.split(b",")}
 
 
 def _first(fields: Fields, name: bytes) -> bytes | None:

@@ -8,10 +8,11 @@ have failed on repeated ids; the client's id is echoed to the client.
 
 from __future__ import annotations
 
-import os
+import random
 import re
 
-from penstock.limiter.head import CHUNKED, Fields, RequestHead, ResponseHead, tokens
+from penstock.limiter.head import CHUNKED, Fields, RequestHead, ResponseHead
+from penstock.limiter.refusal import PHRASES
 
 _HOP_BY_HOP = frozenset(
     {
@@ -42,6 +43,7 @@ _ENDS_HERE = _HOP_BY_HOP | {
     b"x-session-id",
     b"x-conversation-id",
 }
+_NOT_FOR_CLIENTS = _HOP_BY_HOP | {b"x-request-id"}  # the id is written anew
 _OWN_PREFIX = b"x-penstock-"
 _UNDROPPABLE = frozenset(
     {
@@ -49,6 +51,7 @@ _UNDROPPABLE = frozenset(
         b"accept-encoding",
         b"cache-control",
         b"content-encoding",
+        b"content-length",
         b"content-type",
         b"forwarded",
         b"origin",
@@ -64,19 +67,19 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=\-]{1,128}")
 
 
 def new_id() -> bytes:
-    """Return an id that no other request has."""
-    return os.urandom(16).hex().encode()
+    """Return an id that no other request has; it is no secret."""
+    return b"%032x" % random.getrandbits(128)
 
 
-def request_id(request: RequestHead, generated: bytes) -> bytes:
-    """Return the id to show the client: its own when well-formed, else the generated one."""
+def request_id(request: RequestHead) -> bytes | None:
+    """Return the client's own id for the request when it is well-formed."""
     own = request.value(b"x-request-id")
-    return own if own is not None and _REQUEST_ID.fullmatch(own) else generated
+    return own if own is not None and _REQUEST_ID.fullmatch(own) else None
 
 
 def engine_head(request: RequestHead, *, target: bytes, host: bytes, attempt_id: bytes, body_bytes: int) -> bytes:
     """Return the head to send to the engine; the body is sent with a length, never in chunks."""
-    dropped = _ENDS_HERE | (tokens(request.fields, b"connection") - _UNDROPPABLE)
+    dropped = _with_named(_ENDS_HERE, request.connection)
     lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, target, host)]
     lines += [
         b"%b: %b\r\n" % (name, value)
@@ -98,8 +101,7 @@ def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk
         close: Whether this is the connection's last response.
         unchunk: Whether the client speaks HTTP/1.0 and gets the body without chunk frames.
     """
-    dropped = _HOP_BY_HOP | {b"x-request-id"} | (tokens(response.fields, b"connection") - _UNDROPPABLE)
-    dropped -= {b"content-length"}
+    dropped = _with_named(_NOT_FOR_CLIENTS, response.connection)
     lines = [b"HTTP/1.1 %d %b\r\n" % (response.status, response.reason)]
     lines += _kept_once(response.fields, dropped)
     if response.length == CHUNKED and not unchunk:
@@ -110,13 +112,21 @@ def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk
     return b"".join(lines)
 
 
-def own_head(status: int, reason: str, fields: list[tuple[bytes, bytes]], *, length: int, close: bool) -> bytes:
-    """Return the head of a response the limiter makes itself."""
-    lines = [b"HTTP/1.1 %d %b\r\n" % (status, reason.encode())]
+def own_response(status: int, fields: list[tuple[bytes, bytes]], body: bytes, *, close: bool, head_only: bool) -> bytes:
+    """Return a response the limiter makes itself; `head_only` answers a HEAD request."""
+    lines = [b"HTTP/1.1 %d %b\r\n" % (status, PHRASES.get(status, "").encode())]
     lines += [b"%b: %b\r\n" % field for field in fields]
-    lines.append(b"Content-Length: %d\r\n" % length)
+    lines.append(b"Content-Length: %d\r\n" % len(body))
     lines.append(b"Connection: close\r\n\r\n" if close else b"\r\n")
+    if not head_only:
+        lines.append(body)
     return b"".join(lines)
+
+
+def _with_named(dropped: frozenset[bytes], connection: set[bytes]) -> frozenset[bytes]:
+    """Return the names to drop with those that `Connection` names."""
+    named = connection - _UNDROPPABLE
+    return dropped | named if named else dropped
 
 
 def _kept_once(fields: Fields, dropped: frozenset[bytes]) -> list[bytes]:

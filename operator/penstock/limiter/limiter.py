@@ -68,6 +68,7 @@ class Limiter:
             gate=self.gate,
             budget=BodyBudget(body_budget_bytes),
             allowed_paths=facts.allowed_paths,
+            read_seconds=self._times.engine_read_seconds,
         )
         self.poller = Poller(facts=facts, pool=pool, loop=loop)
         self.drainer = Drainer(

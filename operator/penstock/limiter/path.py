@@ -15,6 +15,10 @@ from penstock.engines.facts import RequestClass
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
 
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_METHODS = {
+    RequestClass.GENERATION: ("POST", "OPTIONS"),
+    RequestClass.READ: ("GET", "HEAD", "OPTIONS"),
+}
 _DECODED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
 
 
@@ -67,12 +71,28 @@ def route(target: bytes, method: bytes, allowed: Mapping[str, RequestClass]) -> 
     request_class = allowed.get(path)
     if request_class is None:
         raise Refused(Reason.UNKNOWN_PATH, f"There is no {path[:200]} here. Ask /v1/models for what is served.")
-    methods = ("POST", "OPTIONS") if request_class is RequestClass.GENERATION else ("GET", "HEAD", "OPTIONS")
+    methods = _METHODS[request_class]
     if method.decode() not in methods:
         raise Refused(Reason.METHOD_NOT_ALLOWED, f"{path} takes {', '.join(methods)}.", allow=methods)
     if method == b"OPTIONS":
         request_class = RequestClass.READ
     return Route(path, path.encode() + mark + query, request_class, dialect)
+
+
+class Router:
+    """`route` for one allow-list, with the answer for every path as it is usually written at hand."""
+
+    def __init__(self, allowed: Mapping[str, RequestClass]) -> None:
+        self._allowed = allowed
+        self._plain = {
+            (path.encode(), method.encode()): route(path.encode(), method.encode(), allowed)
+            for path, request_class in allowed.items()
+            for method in _METHODS[request_class]
+        }
+
+    def route(self, target: bytes, method: bytes) -> Route:
+        """Find where a request target goes; see the function `route`."""
+        return self._plain.get((target, method)) or route(target, method, self._allowed)
 
 
 def _decode(match: re.Match[bytes]) -> bytes:

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     DRAINING = "draining"
     ENGINE_UNAVAILABLE = "engine_unavailable"
     ENGINE_FAILED = "engine_failed"
+    ENGINE_TIMEOUT = "engine_timeout"
 
 
 class Dialect(StrEnum):
@@ -73,6 +74,7 @@ SHAPES: dict[Reason, Shape] = {
     Reason.OVERLOADED: Shape(503, _SERVER, retry_after_seconds=1),
     Reason.DRAINING: Shape(503, _SERVER, retry_after_seconds=1),
     Reason.ENGINE_UNAVAILABLE: Shape(503, _SERVER, retry_after_seconds=1),
+    Reason.ENGINE_TIMEOUT: Shape(504, _SERVER),
     Reason.VERSION_NOT_SUPPORTED: Shape(505, _INVALID),
 }
 
@@ -89,6 +91,7 @@ PHRASES = {
     501: "Not Implemented",
     502: "Bad Gateway",
     503: "Service Unavailable",
+    504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
 }
 

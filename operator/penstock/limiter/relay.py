@@ -15,7 +15,8 @@ from penstock.engines.facts import RequestClass
 from penstock.limiter.exchange import End, Exchange
 from penstock.limiter.gate import BodyBudget, Gate
 from penstock.limiter.head import RequestHead
-from penstock.limiter.path import Route, normalise, route
+from penstock.limiter.passage import Traffic
+from penstock.limiter.path import Route, Router, normalise
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
 from penstock.limiter.service import Request
 from penstock.limiter.upstream import Pool
@@ -40,7 +41,8 @@ class Relay:
         exchanges: Requests at the engine, of both classes.
         ends: How many exchanges ended, by class and end.
         refusals: How many requests were refused, by reason.
-        bytes_sent: Response body bytes of ended exchanges.
+        traffic: Counts what is sent to clients.
+        read_seconds: How long the engine may take for a read request.
         maximum_body_mebibytes: From the policy.
         admits, leaving: Follow the drain.
         on_refused: Called when the engine refuses a connection.
@@ -55,6 +57,7 @@ class Relay:
         gate: Gate,
         budget: BodyBudget,
         allowed_paths: Mapping[str, RequestClass],
+        read_seconds: float,
     ) -> None:
         self.loop = loop
         self.pool = pool
@@ -64,14 +67,15 @@ class Relay:
         self.exchanges: set[Exchange] = set()
         self.ends: dict[tuple[RequestClass, End], int] = {(kind, end): 0 for kind in RequestClass for end in End}
         self.refusals: dict[Reason, int] = dict.fromkeys(Reason, 0)
-        self.bytes_sent = 0
+        self.traffic = Traffic()
+        self.read_seconds = read_seconds
         self.engine_host = f"{pool.host}:{pool.port}".encode()
         self.maximum_body_mebibytes = 32
         self.admits = True
         self.leaving = False
         self.on_refused: Callable[[], None] | None = None
         self.on_suspect: Callable[[], None] | None = None
-        self._allowed = allowed_paths
+        self._router = Router(allowed_paths)
 
     @property
     def body_limit_bytes(self) -> int:
@@ -92,7 +96,7 @@ class Relay:
 
     def accept(self, head: RequestHead) -> Route:
         """Decide by the head alone; see `Service.accept`."""
-        found = route(head.target, head.method, self._allowed)
+        found = self._router.route(head.target, head.method)
         self._check_drain()
         return found
 
@@ -125,7 +129,6 @@ class Relay:
         """Forget an exchange."""
         self.exchanges.discard(exchange)
         self.ends[request_class, end] += 1
-        self.bytes_sent += exchange.bytes_sent
 
     def engine_refused(self) -> None:
         """The engine refused a connection: it is certainly not there."""

@@ -20,7 +20,7 @@ PIECE_OVERHEAD_BYTES = 64  # a body that drips in costs more than its bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """How long a connection waits, in seconds.
+    """How long connections wait, in seconds.
 
     Attributes:
         idle_seconds: Between requests; above the idle times of common load balancers (60 s), so that they close first.
@@ -29,6 +29,7 @@ class Times:
         write_stall_seconds: Without a byte taken by a client that has a full buffer waiting.
         linger_seconds: For a client that is still sending after its answer, in all.
         linger_silence_seconds: The same, without a byte.
+        engine_read_seconds: For the engine to complete the answer to a read, which should take it milliseconds.
     """
 
     idle_seconds: float = 75.0
@@ -37,6 +38,7 @@ class Times:
     write_stall_seconds: float = 60.0
     linger_seconds: float = 30.0
     linger_silence_seconds: float = 2.0
+    engine_read_seconds: float = 10.0
 
 
 class Job(Protocol):

@@ -7,32 +7,30 @@ something was sent: the first answers with a reset, which the kernel notes in th
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import struct
 
 READ_BUFFER_BYTES = 64 * 1024
 WRITE_HIGH_WATER_BYTES = 64 * 1024
 
-_TCP_ESTABLISHED = 1
 _TCP_CLOSE = 7
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-def _state(transport: asyncio.Transport) -> int:
-    if transport.is_closing():
-        return _TCP_CLOSE
-    info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-    return info[0]
-
-
-def is_open(transport: asyncio.Transport) -> bool:
-    """Return whether neither side has ended the connection."""
-    return _state(transport) == _TCP_ESTABLISHED
+def is_quiet(file_number: int) -> bool:
+    """Return whether a connection is open in both directions and nothing has come that was not read yet."""
+    watcher = select.poll()
+    watcher.register(file_number, select.POLLIN | select.POLLRDHUP)
+    return not watcher.poll(0)
 
 
 def is_reset(transport: asyncio.Transport) -> bool:
     """Return whether the peer answered with a reset, although the transport has not noticed yet."""
-    return _state(transport) == _TCP_CLOSE
+    if transport.is_closing():
+        return True
+    info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return info[0] == _TCP_CLOSE
 
 
 def bound_memory(transport: asyncio.Transport) -> None:

@@ -36,24 +36,32 @@ class Upstream(asyncio.Protocol):
         self.requests = 0
         self.idle_since = 0.0
         self.lost = _nobody
+        self._receive: Callable[[bytes], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
+        self._file_number: int = transport.get_extra_info("socket").fileno()
         tcp.bound_memory(self.transport)
 
-    def data_received(self, _data: bytes) -> None:
-        """Nobody asked for these bytes: the connection is of no use."""
-        self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        """Pass on. Bytes that nobody asked for show that the connection is of no use."""
+        if self._receive is None:
+            self.transport.abort()
+        else:
+            self._receive(data)
 
-    def attach(self, receive: Callable[[bytes], None], lost: Callable[[Exception | None], None] | None = None) -> None:
-        """Hand what the engine sends to `receive`, and the end of the connection to `lost`.
+    def attach(self, receive: Callable[[bytes], None], lost: Callable[[Exception | None], None]) -> None:
+        """Hand what the engine sends to `receive`, and the end of the connection to `lost`."""
+        self._receive = receive
+        self.lost = lost
 
-        The transport is told the callable itself: a method in between would cost a call per chunk of every stream.
+    def stream_to(self, receive: Callable[[bytes], None]) -> None:
+        """Hand the many reads that follow to `receive`, without `data_received` in between.
+
+        The transport is told the callable itself, which takes longer than one call but saves one per read.
         """
         self.data_received = receive  # type: ignore[method-assign, assignment]
-        if lost is not None:
-            self.lost = lost
         self.transport.set_protocol(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -65,6 +73,7 @@ class Upstream(asyncio.Protocol):
     def detach(self) -> None:
         """Belong to nobody."""
         self.lost = _nobody
+        self._receive = None
         if "data_received" in self.__dict__:
             del self.data_received
             if not self.transport.is_closing():
@@ -74,6 +83,10 @@ class Upstream(asyncio.Protocol):
         """End the connection at once; the engine sees its client leave."""
         self.detach()
         self.transport.abort()
+
+    def is_usable(self) -> bool:
+        """Return whether it is open and silent, although the event loop may not have noticed yet what came."""
+        return not self.transport.is_closing() and tcp.is_quiet(self._file_number)
 
     @property
     def reused(self) -> bool:
@@ -104,7 +117,7 @@ class Pool:
         oldest = self._loop.time() - self._keep_seconds
         while self._idle:
             upstream = self._idle.pop()
-            if upstream.idle_since >= oldest and tcp.is_open(upstream.transport):
+            if upstream.idle_since >= oldest and upstream.is_usable():
                 return upstream
             upstream.abort()
         return None

@@ -50,14 +50,8 @@ async def _audit_kind(client: Client, cache: Cache, kind: Kind, namespace: str |
     for obj in listed:
         cache.store(kind, obj)
     alive = {key_of(obj) for obj in listed}
-    vanished = [
-        obj
-        for key, obj in held_before.items()
-        if key not in alive
-        and namespace in (None, key.namespace)
-        # An object that has been heard of while the list was on its way is newer than the list.
-        and cache.get(kind, key) is obj
-    ]
+    vanished = [obj for key, obj in held_before.items() if key not in alive and namespace in (None, key.namespace)]
+    # What has been heard of meanwhile is newer than what was held before the list, and the cache keeps it.
     for obj in vanished:
         cache.remove(kind, obj)
     return keys_of(kind, vanished)

@@ -16,7 +16,7 @@ from penstock.kube.client import Client
 from penstock.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from penstock.kube.kinds import CHILD_KINDS, LLM_BACKEND, Kind, kind_of
 from penstock.reconcile.cache import Cache
-from penstock.reconcile.repair import repair
+from penstock.reconcile.repair import give_up, repair, replace
 from penstock.resources.objects import Key, Object, controller_of, is_controlled_by, is_terminating, key_of
 from penstock.status.trouble import Trouble
 
@@ -95,13 +95,19 @@ class Children:
         pinned = {**desired, "metadata": {**desired["metadata"], "uid": uid}}
         try:
             answer = await self._send(kind, key, self._client.apply(pinned))
-        except Blocked:
-            patch = repair(kind, desired, held)
+        except Blocked as blocked:
+            if held.get("immutable") and not blocked.retry:
+                await self._client.delete(kind, key, uid=uid)
+                raise Gone(f"{kind} {key} was made immutable and is made anew") from blocked
+            patch = None if blocked.retry else replace(kind, desired, held)
             if patch is None:
                 raise
             await self._send(kind, key, self._client.patch(kind, key, patch, uid=uid))
             answer = await self._send(kind, key, self._client.apply(pinned))
         patch = repair(kind, desired, answer)
+        if patch is not None:
+            answer = await self._send(kind, key, self._client.patch(kind, key, patch, uid=uid))
+        patch = give_up(answer)
         return answer if patch is None else await self._send(kind, key, self._client.patch(kind, key, patch, uid=uid))
 
     async def _live(self, kind: Kind, key: Key) -> Object | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.backend import LLMBackend
+from penstock.api.pod import RESERVED_VOLUME_PREFIX
 from penstock.api.replica import ADMIN_PORT, API_PORT, POLICY_PATH, ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.resources import security
 from penstock.resources.objects import Object
 
 CONTAINER = "limiter"
-POLICY_VOLUME = "penstock-policy"
+POLICY_VOLUME = RESERVED_VOLUME_PREFIX + "policy"
 
 USER_ID = 65532
 LIVENESS_PERIOD_SECONDS = 10

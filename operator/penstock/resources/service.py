@@ -32,6 +32,8 @@ def build(backend: LLMBackend) -> Object:
         "metadata": metadata(backend, name(backend)),
         "spec": {
             "type": "ClusterIP",
+            # The default, named so that an apply takes an edit back: a replica that drains must get nothing new.
+            "publishNotReadyAddresses": False,
             "selector": selector(backend),
             "ports": [
                 {"name": "http", "port": backend.spec.service.port, "targetPort": API_PORT, "protocol": "TCP"},

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from penstock.api.backend import LLMBackend
 from penstock.api.model import MODEL_DIRECTORY
+from penstock.api.pod import RESERVED_VOLUME_PREFIX
 from penstock.engines.engine import WritableDirectory, for_type
 from penstock.resources import configmap
 from penstock.resources.limiter import POLICY_VOLUME
 from penstock.resources.objects import Object
 
-PREFIX = "penstock-"
-"""Begins the name of every volume of ours; the API refuses it for the user's."""
-
-MODEL_VOLUME = PREFIX + "model"
+MODEL_VOLUME = RESERVED_VOLUME_PREFIX + "model"
 
 
 def pod(backend: LLMBackend) -> list[Object]:
@@ -20,7 +18,7 @@ def pod(backend: LLMBackend) -> list[Object]:
     claim = backend.spec.model.source.persistent_volume_claim
     volumes: list[Object] = [{"name": POLICY_VOLUME, "configMap": {"name": configmap.name(backend)}}]
     volumes += [_empty(directory) for directory in _writable(backend)]
-    if claim is not None:
+    if claim is not None and _model_volume(backend) == MODEL_VOLUME:
         source = {"claimName": claim.claim_name, "readOnly": True}
         volumes.append({"name": MODEL_VOLUME, "persistentVolumeClaim": source})
     volumes += [volume.to_dict() for volume in backend.spec.pod.volumes]
@@ -30,12 +28,25 @@ def pod(backend: LLMBackend) -> list[Object]:
 def engine_mounts(backend: LLMBackend) -> list[Object]:
     """Return the engine container's `volumeMounts`."""
     mounts: list[Object] = [
-        {"name": PREFIX + directory.name, "mountPath": directory.path} for directory in _writable(backend)
+        {"name": RESERVED_VOLUME_PREFIX + directory.name, "mountPath": directory.path}
+        for directory in _writable(backend)
     ]
     if backend.spec.model.source.persistent_volume_claim is not None:
-        mounts.append({"name": MODEL_VOLUME, "mountPath": MODEL_DIRECTORY, "readOnly": True})
+        mounts.append({"name": _model_volume(backend), "mountPath": MODEL_DIRECTORY, "readOnly": True})
     mounts += [mount.to_dict() for mount in backend.spec.pod.volume_mounts]
     return mounts
+
+
+def _model_volume(backend: LLMBackend) -> str:
+    """Return the name of the volume that holds the model: the user's own, if one of them is the same claim.
+
+    A kubelet waits for ever for the second of two volumes of one pod that are the same claim.
+    """
+    claim = backend.spec.model.source.persistent_volume_claim
+    for volume in backend.spec.pod.volumes:
+        if claim and volume.persistent_volume_claim and volume.persistent_volume_claim.claim_name == claim.claim_name:
+            return volume.name
+    return MODEL_VOLUME
 
 
 def _writable(backend: LLMBackend) -> list[WritableDirectory]:
@@ -48,4 +59,4 @@ def _empty(directory: WritableDirectory) -> Object:
         source["medium"] = "Memory"
     if directory.size_mebibytes is not None:
         source["sizeLimit"] = f"{directory.size_mebibytes}Mi"
-    return {"name": PREFIX + directory.name, "emptyDir": source}
+    return {"name": RESERVED_VOLUME_PREFIX + directory.name, "emptyDir": source}

@@ -166,7 +166,7 @@ class Operator:
             )
             for number in range(self._settings.workers)
         ]
-        auditor = asyncio.create_task(self._audit(client), name="auditor")
+        auditor = asyncio.create_task(self._audit(client, build_settings.drain_key), name="auditor")
         self._missing = ""
         _log.info("serving %s", ", ".join(self._settings.watch_namespaces) or "all namespaces")
         try:
@@ -188,7 +188,7 @@ class Operator:
                 worker.cancel()
             await asyncio.gather(auditor, *workers, return_exceptions=True)
 
-    async def _audit(self, client: Client) -> None:
+    async def _audit(self, client: Client, drain_key: bytes) -> None:
         # The first one is early: it finds what vanished between the list at the start and the begin of the watches.
         delay = min(FIRST_AUDIT_SECONDS, self._settings.resync_seconds)
         while True:
@@ -196,8 +196,20 @@ class Operator:
             delay = self._settings.resync_seconds * random.uniform(1 - RESYNC_SPREAD, 1 + RESYNC_SPREAD)
             try:
                 await audit(client, self._cache, self._queue, namespaces=self._settings.watch_namespaces)
+                await self._keep(client, drain_key)
             except KubeError as error:
                 _log.warning("the comparison with the cluster failed and is tried again later: %s", error)
+
+    async def _keep(self, client: Client, drain_key: bytes) -> None:
+        """Put a deleted drain key back: an operator that starts without it makes another, which rolls all replicas."""
+        found = await drainkey.ensure(client, self._settings.namespace, random_bytes=lambda _count: drain_key)
+        if found != drain_key:
+            _log.warning(
+                "Secret %s/%s holds another drain key than this operator works with; a restart takes it over and "
+                "rolls all replicas",
+                self._settings.namespace,
+                drainkey.SECRET_NAME,
+            )
 
 
 def run(settings: OperatorSettings) -> None:

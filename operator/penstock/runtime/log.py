@@ -18,6 +18,16 @@ QUIET = {
     "asyncio": logging.WARNING,
 }
 
+TOLD_ELSEWHERE = ("kopf._core.reactor.orchestration", "kopf._core.reactor.running")
+"""Log why a watch or task of kopf has failed; the same error then ends the operator with a sentence."""
+
+
+def without_traceback(record: logging.LogRecord) -> bool:
+    """Keep a record, without its traceback where that says no more than its message."""
+    if record.name in TOLD_ELSEWHERE:
+        record.exc_info = None
+    return True
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line."""
@@ -39,6 +49,8 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
     """Set up the root logger of the process."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(HUMAN))
+    if level is not LogLevel.DEBUG:
+        handler.addFilter(without_traceback)
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name, quiet_level in QUIET.items():
         logging.getLogger(name).setLevel(quiet_level)

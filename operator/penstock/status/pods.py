@@ -107,7 +107,7 @@ def _ending(terminated: Object) -> str:
 def _unschedulable(message: str) -> Trouble:
     accelerator = _ACCELERATOR.search(message)
     if accelerator is not None:
-        text = f"no node has a free {accelerator[1]}: {_quote(message)}"
+        text = f"no node has a free {accelerator[1].rstrip('.')}: {_quote(message)}"
         return Trouble(reason=Reason.NO_FREE_ACCELERATOR, message=text)
     if _VOLUME.search(message):
         return Trouble(reason=Reason.WAITING_FOR_VOLUME, message=_quote(message))

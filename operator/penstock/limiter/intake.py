@@ -1,0 +1,77 @@
+"""Bytes from a client that wait to be read: of heads that are not complete, and of requests that came too early.
+
+Requests that arrive while one is served wait here, up to a limit. Beyond it they are dropped, which the connection
+must know, because then it cannot go on: `overrun`.
+"""
+
+from __future__ import annotations
+
+from penstock.limiter.head import RequestHead, early_fault, find_end, parse_request
+
+PIPELINE_LIMIT_BYTES = 64 * 1024
+
+
+class Intake:
+    """The unread bytes of one connection.
+
+    Attributes:
+        overrun: Whether bytes were dropped.
+    """
+
+    __slots__ = ("_buffer", "_searched", "overrun")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+        self.overrun = False
+
+    def __bool__(self) -> bool:
+        return bool(self._buffer)
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes that are read now."""
+        self._buffer += data
+
+    def hold(self, data: bytes) -> None:
+        """Keep bytes for later, unless that would be too many."""
+        if self.overrun:
+            return
+        self._buffer += data
+        if len(self._buffer) > PIPELINE_LIMIT_BYTES:
+            self.overrun = True
+            self._buffer.clear()
+
+    def has_begun(self) -> bool:
+        """Skip empty lines (some clients end a body with one line end too many); return whether a head has begun."""
+        buffer = self._buffer
+        while buffer.startswith(b"\r\n"):
+            del buffer[:2]
+        return bool(buffer) and buffer != b"\r"
+
+    def take_head(self) -> RequestHead | None:
+        """Return the next head, or None when it is not complete.
+
+        Raises:
+            Refused: it is not valid, or can never become so.
+        """
+        buffer = self._buffer
+        end = find_end(buffer, self._searched)
+        if end < 0:
+            early_fault(buffer, self._searched)
+            self._searched = len(buffer)
+            return None
+        head = parse_request(bytes(buffer[:end]))
+        del buffer[:end]
+        self._searched = 0
+        return head
+
+    def take_all(self) -> bytes:
+        """Return everything that is left."""
+        data = bytes(self._buffer)
+        self.clear()
+        return data
+
+    def clear(self) -> None:
+        """Throw everything away."""
+        self._buffer.clear()
+        self._searched = 0

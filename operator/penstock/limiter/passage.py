@@ -1,0 +1,149 @@
+"""The way of one response body, from the engine's connection to the client's.
+
+Theory of operation. Every read is followed through the body's framing to find its end, and passed on as it came: one
+write per read. A token stream makes the same kind of read again and again: one whole chunk that holds whole events.
+While nothing of a chunk or an event is outstanding (the passage is *at rest*), such a read is recognised by its size
+line and its last bytes, and leaves the passage at rest; everything else takes the long way through the framing.
+
+The passage also knows what can be put into the body by the limiter itself, because that depends on where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.limiter.framing import (
+    KNOWN_START_BYTES,
+    WHOLE_CHUNKS,
+    Body,
+    ChunkScanner,
+    FramingError,
+    OpenBody,
+    body_of,
+)
+from penstock.limiter.head import ResponseHead
+from penstock.limiter.refusal import Dialect, Refused, stream_error
+
+EVENT_CHUNK_END = b"\n\n\r\n"
+TAIL_BYTES = 6
+
+
+class Owner(Protocol):
+    """Is told how a passage ends."""
+
+    def completed(self, *, surplus: bool) -> None:
+        """The body is complete; `surplus` says whether the engine sent more than that."""
+
+    def broke_off(self, error: FramingError) -> None:
+        """The body broke its own framing: where the client's body stands is not known any more."""
+
+
+class Traffic:
+    """What all passages of a service have sent.
+
+    Attributes:
+        bytes_sent: Body bytes, with chunk frames.
+    """
+
+    __slots__ = ("bytes_sent",)
+
+    def __init__(self) -> None:
+        self.bytes_sent = 0
+
+
+class Passage:
+    """One response body on its way; feed it with `begin` once, then `receive`."""
+
+    __slots__ = ("_at_rest", "_body", "_chunked", "_owner", "_stream", "_tail", "_traffic", "_unchunk", "_write")
+
+    def __init__(
+        self,
+        head: ResponseHead,
+        *,
+        owner: Owner,
+        write: Callable[[bytes], None],
+        traffic: Traffic,
+        unchunk: bool,
+    ) -> None:
+        """Prepare for the body that a head announces.
+
+        Args:
+            head: The engine's.
+            owner: Told how it ends.
+            write: Sends to the client.
+            traffic: Counts what is sent.
+            unchunk: Whether the client knows no chunks and gets the payload without their frames.
+        """
+        self._body: Body = body_of(head.length)
+        self._owner = owner
+        self._write = write
+        self._traffic = traffic
+        self._unchunk = unchunk
+        self._chunked = isinstance(self._body, ChunkScanner) and not unchunk
+        self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        self._tail = b""
+        self._at_rest = False
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the engine ends the body by closing."""
+        return isinstance(self._body, OpenBody)
+
+    @property
+    def end_is_close(self) -> bool:
+        """Whether the client takes an orderly close for the end of the body."""
+        return self._unchunk or self.ends_with_connection
+
+    def begin(self, head: bytes, data: bytes) -> None:
+        """Send the head, and in the same write what came of the body in the same read: one system call less."""
+        if data and not self._body.done:
+            self._follow(data, head)
+            return
+        self._write(head)
+        if self._body.done:
+            self._owner.completed(surplus=bool(data))
+
+    def receive(self, data: bytes) -> None:
+        """Pass on one read. This is the hot path: few steps, no call that is not needed, nothing kept."""
+        size = len(data)
+        if self._at_rest and WHOLE_CHUNKS.get(data[:KNOWN_START_BYTES]) == size and data[-4:] == EVENT_CHUNK_END:
+            self._traffic.bytes_sent += size
+            write = self._write  # calling the slot itself would take the slow way through its descriptor
+            write(data)
+        else:
+            self._follow(data)
+
+    def filler(self) -> bytes:
+        """Return bytes that can be sent now without changing the body: a leading zero of the next chunk's size."""
+        return b"0" if self._chunked and self._body.at_boundary else b""
+
+    def farewell(self, refused: Refused, dialect: Dialect) -> bytes:
+        """Return what tells the client inside the body that no more comes; empty when that is not possible."""
+        if not (self._stream and self._body.at_boundary):
+            return b""
+        event = stream_error(refused, dialect)
+        tail = self._tail.removesuffix(b"\r\n") if self._chunked else self._tail
+        if tail and not tail.endswith((b"\n\n", b"\r\n\r\n")):
+            event = b"\n\n" + event  # completes the event that broke off
+        return b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event) if self._chunked else event
+
+    def _follow(self, data: bytes, head: bytes = b"") -> None:
+        """Pass on what belongs to the body, by its framing; `head` is sent before it in any case."""
+        payload: list[bytes] = []
+        try:
+            used = self._body.feed(data, payload.append if self._unchunk else None)
+        except FramingError as error:
+            if head:
+                self._write(head)
+            self._stream = False  # nothing can be put into it any more
+            self._owner.broke_off(error)
+            return
+        sent = b"".join(payload) if self._unchunk else data[:used]
+        self._traffic.bytes_sent += len(sent)
+        self._tail = (self._tail + sent)[-TAIL_BYTES:]
+        self._at_rest = self._chunked and self._body.at_boundary and sent.endswith(EVENT_CHUNK_END)
+        if sent or head:
+            self._write(head + sent)
+        if self._body.done:
+            self._owner.completed(surplus=used < len(data))

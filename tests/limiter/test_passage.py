@@ -1,0 +1,156 @@
+"""Passages: every byte goes through as it came, wherever reads are cut, and what is put in keeps the body valid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.limiter.framing import KNOWN_START_BYTES, WHOLE_CHUNKS, ChunkScanner, FramingError
+from penstock.limiter.head import ResponseHead, parse_response
+from penstock.limiter.passage import Passage, Traffic
+from penstock.limiter.refusal import Dialect, Reason, Refused
+
+EVENT = b"data: {}\n\n"
+END = b"0\r\n\r\n"
+REFUSED = Refused(Reason.ENGINE_FAILED, "why")
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def head(*lines: bytes) -> ResponseHead:
+    return parse_response(b"\r\n".join([b"HTTP/1.1 200 OK", *lines, b"", b""]), method=b"POST")
+
+
+EVENTS = head(b"Content-Type: text/event-stream", b"Transfer-Encoding: chunked")
+
+
+class Client:
+    """Sees what a passage sends and how it ends."""
+
+    def __init__(self, announced: ResponseHead = EVENTS, *, unchunk: bool = False) -> None:
+        self.seen = b""
+        self.writes = 0
+        self.ends: list[str] = []
+        self.traffic = Traffic()
+        self.passage = Passage(announced, owner=self, write=self.write, traffic=self.traffic, unchunk=unchunk)
+
+    def write(self, data: bytes) -> None:
+        self.seen += data
+        self.writes += 1
+
+    def completed(self, *, surplus: bool) -> None:
+        self.ends.append("surplus" if surplus else "completed")
+
+    def broke_off(self, _error: FramingError) -> None:
+        self.ends.append("broke off")
+
+    def take(self, *reads: bytes) -> Client:
+        for read in reads:
+            if not self.ends:
+                self.passage.receive(read)
+        return self
+
+
+@given(
+    st.lists(st.sampled_from([EVENT, EVENT * 3, b"x", b"data: " + b"y" * 400 + b"\n\n", b"\n"]), max_size=12),
+    st.lists(st.integers(0, 4000), max_size=8),
+    st.booleans(),
+)
+def test_a_stream_comes_through_unchanged_wherever_reads_are_cut(
+    payloads: list[bytes], cuts: list[int], whole: bool
+) -> None:
+    reads = [*map(chunk, payloads), END]
+    stream = b"".join(reads)
+    if not whole:
+        edges = [0, *sorted(cut % len(stream) for cut in cuts), len(stream)]
+        reads = [stream[a:b] for a, b in itertools.pairwise(edges) if a < b]
+    client = Client().take(*reads)
+    assert (client.seen, client.ends) == (stream, ["completed"])
+    assert client.traffic.bytes_sent == len(stream)
+
+
+def test_a_known_chunk_of_whole_events_is_not_scanned(monkeypatch) -> None:
+    client = Client().take(chunk(EVENT))
+    monkeypatch.setattr(ChunkScanner, "feed", None)
+    client.take(chunk(EVENT), chunk(EVENT))
+    assert client.seen == chunk(EVENT) * 3
+
+
+@pytest.mark.parametrize(
+    "read",
+    [chunk(EVENT)[:-1] + b"x", chunk(EVENT) + b"zz\r\n", chunk(EVENT)[:-4] + b"ab\n\n\r\n"],
+    ids=["no line end", "bad size behind", "longer than its size"],
+)
+def test_a_known_size_does_not_excuse_broken_framing(read: bytes) -> None:
+    assert Client().take(chunk(EVENT), read).ends == ["broke off"]
+
+
+def test_what_is_half_sent_is_never_taken_for_a_new_chunk() -> None:
+    inner = chunk(EVENT)
+    outer = chunk(inner + b"tail")
+    client = Client().take(inner, outer[:4], inner, b"tail\r\n", END)
+    assert (client.seen, client.ends) == (inner + outer + END, ["completed"])
+
+
+def test_only_whole_size_lines_are_learned() -> None:
+    Client().take(chunk(b"a" * 0x1234), b"5;a=b\r\nhello\r\n", chunk(b"c" * 0x123), END)
+    assert WHOLE_CHUNKS[b"123\r\n"] == 5 + 0x123 + 2
+    assert not [start for start in WHOLE_CHUNKS if len(start) != KNOWN_START_BYTES or b"\r\n" not in start]
+
+
+@pytest.mark.parametrize(
+    ("reads", "before"),
+    [
+        ([chunk(EVENT)], b""),
+        ([chunk(EVENT), chunk(EVENT)], b""),
+        ([chunk(EVENT)[:-2], b"\r\n"], b""),
+        ([chunk(EVENT), chunk(b"data: half")], b"\n\n"),
+        ([chunk(b"data: half")[:-2], b"\r\n"], b"\n\n"),
+    ],
+    ids=["one event", "two events", "end cut off", "half an event", "half an event, cut"],
+)
+def test_a_farewell_is_a_whole_event_in_a_chunk_of_its_own(reads: list[bytes], before: bytes) -> None:
+    farewell = Client().take(*reads).passage.farewell(REFUSED, Dialect.OPENAI)
+    line, _, rest = farewell.partition(b"\r\n")
+    event = rest[: int(line, 16)]
+    assert rest[len(event) :] == b"\r\n" + END
+    assert event.startswith(before + b"data: {")
+    assert json.loads(event.removeprefix(before)[6:])["error"]["code"] == "engine_failed"
+
+
+@pytest.mark.parametrize(
+    ("announced", "reads"),
+    [
+        (EVENTS, [chunk(EVENT)[:-1]]),
+        (EVENTS, [b"zz\r\n"]),
+        (head(b"Content-Type: application/json", b"Transfer-Encoding: chunked"), [chunk(b"{}")]),
+        (head(b"Content-Type: text/event-stream", b"Content-Length: 100"), [EVENT]),
+    ],
+    ids=["inside a chunk", "broken framing", "no event stream", "fixed length"],
+)
+def test_there_is_no_farewell_where_it_would_be_part_of_something_else(
+    announced: ResponseHead, reads: list[bytes]
+) -> None:
+    assert Client(announced).take(*reads).passage.farewell(REFUSED, Dialect.OPENAI) == b""
+
+
+def test_a_client_without_chunks_gets_the_payload() -> None:
+    client = Client(unchunk=True).take(chunk(EVENT), chunk(EVENT), END)
+    assert (client.seen, client.ends) == (EVENT * 2, ["completed"])
+
+
+def test_head_and_first_bytes_are_one_write() -> None:
+    client = Client()
+    client.passage.begin(b"head ", chunk(EVENT))
+    assert (client.seen, client.writes) == (b"head " + chunk(EVENT), 1)
+
+
+def test_what_comes_behind_the_end_is_not_sent_on() -> None:
+    client = Client().take(chunk(EVENT), END + b"HTTP/1.1 200 OK")
+    assert (client.seen, client.ends) == (chunk(EVENT) + END, ["surplus"])
