@@ -54,9 +54,12 @@ def main(argv: list[str] | None = None) -> int:
                 with _stage(results, "cluster down"):
                     cluster.down()
         results += [Row(**json.loads(line)) for line in rows.read_text().splitlines()]
-    path = write(target, ["python", "-m", "e2e", *(argv or sys.argv[1:])], results)
     print(full_table(results))
-    say(f"figures in {path}")
+    if options.engine or options.pytest:
+        say("only a part has run: the figures are not kept")
+    else:
+        path = write(target, ["python", "-m", "e2e", *(argv or sys.argv[1:])], results)
+        say(f"figures in {path}")
     return status or exit_status(results)
 
 

@@ -148,7 +148,7 @@ class Process:
         config = uvicorn.Config(
             self._application,
             http="httptools",
-            lifespan="off",
+            lifespan="on",
             log_level="info",
             access_log=self._settings.access_log,
             timeout_keep_alive=self._settings.idle_seconds,

@@ -124,8 +124,11 @@ class Application:
         self.on_refuse: Callable[[float], None] = lambda _seconds: None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
-        if scope["type"] != "http":
+        """Answer one HTTP request, or follow the server's start and end, which uvicorn logs as it does for vLLM."""
+        if scope["type"] == "lifespan":
+            for moment in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{moment}.complete"})
             return
         began = time.monotonic()
         reply = _Reply(send)

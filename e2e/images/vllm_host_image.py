@@ -1,6 +1,6 @@
 """The image that real vLLM runs in: the base with a PATH, and no vLLM.
 
-vLLM for CPU is about 6 GB; putting that into an image would copy it into every node. It is built on this machine under
+vLLM for CPU is 2.9 GB; putting that into an image would copy it into every node. It is built on this machine under
 the fixed folder `/opt/vllm` instead (`e2e/vllm`) and reaches the pod, read-only, through a PersistentVolume
 mounted there.
 """

@@ -24,7 +24,14 @@ SPECS: dict[str, dict[str, Any]] = {
         "resources": {"requests": {"cpu": "200m", "memory": "400Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
     },
     "VLLM": {
-        "engine": {"type": "VLLM", "version": "0.32.0", "contextLength": 1024, "maxConcurrency": 8},
+        "engine": {
+            "type": "VLLM",
+            "version": "0.32.0",
+            "contextLength": 1024,
+            "maxConcurrency": 8,
+            # 20 tokens a second: a stream lasts longer than a node drain takes to begin.
+            "env": [{"name": "FAKEVLLM_STEP_SECONDS", "value": "0.05"}],
+        },
         "model": {"name": "tiny-llama", "source": {"baked": {"path": "/opt/vllm/model"}}},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
     },
@@ -50,7 +57,7 @@ class Backend:
         spec = json.loads(json.dumps(SPECS[engine]))
         spec["engine"]["image"] = image
         spec["replicas"] = 2
-        spec["drain"] = {"lameDuckSeconds": 2, "timeoutSeconds": 120}
+        spec["drain"] = {"lameDuckSeconds": 4, "timeoutSeconds": 120}
         return cls(name=f"e2e-{engine.lower()}", engine=engine, spec=spec, api=api)
 
     @property
@@ -119,7 +126,7 @@ class Backend:
 
     def in_flight(self) -> int:
         """Return the requests in flight over all replicas, as their limiters count them."""
-        return sum(limiter_state(pod)["inFlight"] for pod in self.pods())
+        return sum(limiter_state(pod)["inFlight"] for pod in self.pods() if pod.status.pod_ip)
 
 
 def conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:

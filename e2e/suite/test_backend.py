@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import openai
@@ -176,8 +176,7 @@ def test_an_edit_of_the_arguments_rolls_the_replicas(backend: Backend, record: C
     argument = "--no-warmup" if backend.engine == "LlamaCpp" else "--disable-uvicorn-access-log"
     backend.spec["engine"]["args"] = [argument]
     with ThreadPoolExecutor(STREAMS) as pool:
-        streams = [pool.submit(long_stream, backend) for _ in range(STREAMS)]
-        wait_until(lambda: backend.in_flight() == STREAMS, timeout=60, what=lambda: f"{STREAMS} in flight")
+        streams = open_streams(pool, backend)
         started = time.monotonic()
         backend.apply()
         backend.wait_ready()
@@ -199,8 +198,7 @@ def test_streams_survive_the_drain_of_their_node(
     assert len(nodes) == 2, f"both replicas are on {nodes}"
     node = max(nodes)
     with ThreadPoolExecutor(STREAMS) as pool:
-        streams = [pool.submit(long_stream, backend) for _ in range(STREAMS)]
-        wait_until(lambda: backend.in_flight() == STREAMS, timeout=60, what=lambda: f"{STREAMS} in flight")
+        streams = open_streams(pool, backend)
         held = sum(limiter_state(pod)["inFlight"] for pod in backend.pods() if pod.spec.node_name == node)
         started = time.monotonic()
         try:
@@ -213,6 +211,20 @@ def test_streams_survive_the_drain_of_their_node(
     assert_complete(results, f"{backend.engine}: streams complete through kubectl drain", record)
     assert held > 0, "no stream was on the drained node: the test proves nothing"
     backend.wait_ready()
+
+
+def open_streams(pool: Executor, backend: Backend) -> list[Future[tuple[str, int]]]:
+    """Start the long streams and return once all are in flight; one that fails before that fails the test."""
+    streams = [pool.submit(long_stream, backend) for _ in range(STREAMS)]
+
+    def all_open() -> bool:
+        for stream in streams:
+            if stream.done():
+                pytest.fail(f"a stream ended before all were open: {stream.exception() or stream.result()}")
+        return backend.in_flight() == STREAMS
+
+    wait_until(all_open, timeout=60, what=lambda: f"{STREAMS} in flight, there are {backend.in_flight()}")
+    return streams
 
 
 def long_stream(backend: Backend) -> tuple[str, int]:
