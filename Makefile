@@ -98,7 +98,7 @@ bench-relay: env ## The relay beside nginx, haproxy, Envoy, an aiohttp proxy and
 ##@ Real vLLM on CPU
 
 .PHONY: engine-vllm
-engine-vllm: env ## Prepare real vLLM for CPU (about 6 GB, once)
+engine-vllm: env ## Prepare real vLLM for CPU (2.9 GB, once)
 	@$(PYTHON) -m e2e.vllm prepare
 
 .PHONY: e2e-vllm

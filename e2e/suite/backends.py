@@ -38,7 +38,7 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 """The smallest specs that work with the images of `e2e/images`, by engine type."""
 
-SERVES = {"LlamaCpp": "llama_server: listening on", "VLLM": "Started server process"}
+SERVES = {"LlamaCpp": "llama_server: listening on", "VLLM": "Application startup complete"}
 """What the engine logs the moment it can answer, by engine type."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.cluster
 PROMPT: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say something about rivers."}]
 STREAMS = 6
 STREAM_TOKENS = 160
+LOOK_UPS = 20
 
 
 def speak(backend: Backend) -> openai.OpenAI:
@@ -153,6 +155,28 @@ def test_a_deleted_child_returns(backend: Backend, record: Callable[..., None], 
     seconds = time.monotonic() - started
     record(f"{backend.engine}: deleted {kind} returns", seconds, unit="s", bar="< 0.5 s", holds=seconds < 0.5)
     assert seconds < 0.5
+    if kind == "Service":
+        wait_for_new_address(backend)
+
+
+def wait_for_new_address(backend: Backend) -> None:
+    """Wait until the name leads to the Service's new address, whoever answers, and the address to a replica.
+
+    DNS servers keep the old address for up to 30 s, each in a cache of its own, and a look-up reaches any of them;
+    kube-proxy may take a second or two to know a new address.
+    """
+    service: Any = client.CoreV1Api(backend.api).read_namespaced_service(backend.name, NAMESPACE)
+    address = service.spec.cluster_ip
+    host = backend.url.removeprefix("http://")
+
+    def reachable() -> bool:
+        try:
+            socket.create_connection((address, 80), timeout=1).close()
+        except OSError:
+            return False
+        return all(socket.gethostbyname(host) == address for _ in range(LOOK_UPS))
+
+    wait_until(reachable, timeout=60, what=lambda: f"{host} to be {address}, and to answer")
 
 
 def test_an_edited_child_is_set_right(backend: Backend) -> None:

@@ -1,7 +1,7 @@
 """Text piece by piece: whole letters only, nothing of a stop string."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.fakevllm import model
@@ -24,7 +24,6 @@ def feed(text: str, **options) -> tuple[list[str], Detokenizer]:
     return pieces, detokenizer
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="<")))
 def test_pieces_put_together_are_the_text(text):
     pieces, _ = feed(text)
@@ -54,7 +53,6 @@ def test_stop_strings_and_special_tokens(text, options, expected, stopped_by):
     assert detokenizer.stopped_by == stopped_by
 
 
-@settings(deadline=None)
 @given(st.text("abc ", max_size=40), st.text("abc", min_size=1, max_size=4))
 def test_nothing_behind_the_beginning_of_a_stop_string_is_ever_sent(text, stop):
     pieces, detokenizer = feed(text, stop=[stop])

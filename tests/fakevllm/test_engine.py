@@ -206,7 +206,7 @@ def test_a_step_takes_as_long_as_the_clock_says(clock, tokens, seconds):
     assert clock.seconds(tokens) == pytest.approx(seconds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=12),
     st.integers(14, 40),

@@ -160,6 +160,13 @@ def test_the_port_refuses_connections_until_the_engine_is_ready():
         assert target.send("GET", "/health").status == 200
 
 
+def test_the_log_says_started_and_ready_in_vllm_words():
+    with targets.serve("fakevllm", FLAGS) as target:
+        log = target.log.read_text()
+    assert "Started server process [" in log
+    assert "Application startup complete." in log
+
+
 def test_faults_can_be_there_from_the_start():
     faults = json.dumps([{"kind": "error", "times": 1}])
     with targets.serve("fakevllm", FLAGS, variables={"FAKEVLLM_FAULTS": faults}) as target:

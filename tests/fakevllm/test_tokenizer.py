@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.fakevllm import model
@@ -14,14 +14,12 @@ DESCRIPTION = model.tokenizer_description()
 TOKENIZER = Tokenizer(DESCRIPTION)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_text_survives_encoding_and_decoding(text):
     tokens = TOKENIZER.encode(text, special=False)
     assert TOKENIZER.decode(tokens, skip_special=False) == text
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_a_text_that_continues_at_a_blank_continues_in_tokens(left, right):
     whole = TOKENIZER.encode(f"{left} {right}", special=False)

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
-import hypothesis
 import pytest
 import uvloop
 
@@ -21,10 +20,6 @@ from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.limiter.limiter import Limiter
 from penstock.limiter.service import Times
-
-# Examples are counted, not timed: machines that run several things at once are slow at times.
-hypothesis.settings.register_profile("limiter", deadline=None)
-hypothesis.settings.load_profile("limiter")
 
 TOKEN = "the-drain-token"
 CHAT = "/v1/chat/completions"
@@ -295,14 +290,27 @@ async def cold_rig(settings: ReplicaSettings) -> AsyncIterator[Rig]:
         yield rig
 
 
+@pytest.fixture
+async def impatient_rig(settings: ReplicaSettings) -> AsyncIterator[Rig]:
+    """A replica that gives up idle clients, and those that do not read, after a fraction of a second."""
+    times = dataclasses.replace(
+        FAST, idle_seconds=0.3, write_stall_seconds=0.3, linger_seconds=0.6, linger_silence_seconds=0.2
+    )
+    async with run_rig(settings, times=times) as rig:
+        await rig.ready()
+        yield rig
+
+
 @asynccontextmanager
-async def run_rig(settings: ReplicaSettings, *, start_engine: bool = True) -> AsyncIterator[Rig]:
+async def run_rig(
+    settings: ReplicaSettings, *, start_engine: bool = True, times: Times = FAST, poll_seconds: float = 0.2
+) -> AsyncIterator[Rig]:
     engine = Engine()
     engine.port = settings.engine_port
     if start_engine:
         await engine.start()
-    facts = dataclasses.replace(for_type(settings.engine_type).facts, poll_interval_seconds=0.2)
-    limiter = Limiter(settings, facts=facts, body_budget_bytes=64 * 1024 * 1024, times=FAST)
+    facts = dataclasses.replace(for_type(settings.engine_type).facts, poll_interval_seconds=poll_seconds)
+    limiter = Limiter(settings, facts=facts, body_budget_bytes=64 * 1024 * 1024, times=times)
     running = asyncio.create_task(limiter.run(host="127.0.0.1"))
     rig = Rig(engine, limiter, settings)
     await rig.until(limiter.listening.is_set)
@@ -320,7 +328,7 @@ async def run_rig(settings: ReplicaSettings, *, start_engine: bool = True) -> As
 
 
 @pytest.fixture
-def make_rig() -> Callable[[ReplicaSettings], AbstractAsyncContextManager[Rig]]:
+def make_rig() -> Callable[..., AbstractAsyncContextManager[Rig]]:
     """For replicas with other settings."""
     return run_rig
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import socket
 
 import pytest
 
@@ -100,6 +101,125 @@ async def test_a_head_that_drips_in_is_refused_however_steadily_it_drips(rig) ->
         await client.send(bytes((next(drips),)))
         await asyncio.sleep(0.02)
     assert (await dripping).status == 408
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["new", "used"])
+async def test_empty_lines_keep_no_connection_open(rig, before: bytes) -> None:
+    client = await rig.connect()
+    if before:
+        await client.send(before)
+        assert (await client.reply()).status == 404
+    dripping = asyncio.create_task(client.reply())
+    while not dripping.done():
+        await client.send(b"\r\n")
+        await asyncio.sleep(0.02)
+    assert (await dripping).status == 400
+    assert await client.rest() == b""
+
+
+async def test_a_connection_on_which_nothing_comes_is_closed_without_a_word(impatient_rig) -> None:
+    client = await impatient_rig.connect()
+    assert await client.rest() == b""
+
+
+async def test_a_client_that_asks_and_never_reads_fills_no_memory(rig) -> None:
+    client = await rig.connect(limit=1000)
+    asking = asyncio.create_task(client.send(b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * 400_000))
+    await rig.until(lambda: bool(rig.limiter.relay.connections))
+    (connection,) = rig.limiter.relay.connections
+    await rig.until(lambda: connection.transport.get_write_buffer_size() > 0)
+    before = -1
+    while (count := sum(rig.limiter.relay.refusals.values())) != before:
+        before = count
+        await asyncio.sleep(0.3)
+    assert 0 < connection.transport.get_write_buffer_size() <= 256 * 1024
+    assert not asking.done()
+    assert (await client.reply()).status == 404
+    client.abort()
+    await asking
+    await rig.until(lambda: not rig.limiter.relay.connections)
+
+
+async def test_a_stream_that_begins_while_answers_wait_fills_no_memory(rig) -> None:
+    """The write that ends one answer may fill the buffer: the next request has to wait until it is read."""
+    sent = 0
+
+    async def script(call) -> None:
+        nonlocal sent
+        if call.body == b"small":
+            await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000))
+            return
+        await call.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            await call.send(b"2710\r\n" + bytes(10_000) + b"\r\n")
+            sent += 10_000
+
+    rig.engine.script = script
+    client = await rig.connect(limit=1000)
+    await client.send(rig.post_bytes(b"small") * 120 + rig.post_bytes(b"flood"))
+    held: list[int] = []
+    for _ in range(20):
+        await asyncio.sleep(0.05)
+        held += [connection.transport.get_write_buffer_size() for connection in rig.limiter.relay.connections]
+    assert 0 < max(held) <= 256 * 1024
+    client.abort()
+    await rig.settled()
+
+
+async def test_a_client_that_stopped_reading_during_its_upload_gets_nothing_until_it_reads(rig) -> None:
+    client = await rig.connect()
+    await client.send(HEAD + b"Content-Length: 2\r\n\r\n{")
+    await rig.until(lambda: rig.limiter.relay.budget.held_bytes > 0)
+    (connection,) = rig.limiter.relay.connections
+    connection.pause_writing()
+    await client.send(b"}")
+    await rig.until(lambda: len(rig.engine.calls) == 1)
+    await asyncio.sleep(0.1)
+    assert len(rig.limiter.relay.exchanges) == 1
+    connection.resume_writing()
+    assert (await client.reply()).body == b"ok"
+
+
+async def test_a_refused_client_that_goes_on_sending_for_ever_is_given_up(impatient_rig) -> None:
+    client = await impatient_rig.connect()
+    await client.send(b"hello\r\n")
+    assert (await client.reply()).status == 400
+    async with asyncio.timeout(5):
+        while impatient_rig.limiter.relay.connections:
+            await client.send(b"x")
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("half_closed", [False, True], ids=["open", "half closed"])
+@pytest.mark.parametrize("size", [40_000, 400_000], ids=["below the high water mark", "above it"])
+@pytest.mark.parametrize("end", ["complete", "broken", "refused"])
+async def test_a_client_that_does_not_read_is_given_up(impatient_rig, half_closed: bool, size: int, end: str) -> None:
+    """However its request ended, and even when only little waits for it."""
+    rig = impatient_rig
+
+    async def script(call) -> None:
+        length = size if end == "complete" else size + 1
+        await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % length + bytes(size))
+        if end == "broken":
+            call.writer.transport.abort()
+        await call.client_left()
+
+    rig.engine.script = script
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", rig.settings.api_port))
+        await rig.until(lambda: bool(rig.limiter.relay.connections))
+        (connection,) = rig.limiter.relay.connections
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        refused = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n" * (size // 300)
+        await loop.sock_sendall(sock, refused if end == "refused" else rig.post_bytes())
+        await rig.until(lambda: connection.transport.get_write_buffer_size() > 0)
+        if half_closed:
+            sock.shutdown(socket.SHUT_WR)
+        await rig.until(lambda: not rig.limiter.relay.connections)
+    await rig.settled()
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind(rig) -> None:

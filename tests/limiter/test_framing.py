@@ -63,11 +63,13 @@ BROKEN = {
     "NUL in extension": b"5;\x00\r\nhello\r\n",
     "longer than its size": b"5\r\nhello!\r\n",
     "bare LF behind payload": b"5\r\nhello\n0\r\n\r\n",
+    "CR and no LF behind payload": b"5\r\nhello\rX0\r\n\r\n",
     "overlong line": b"5;" + b"a" * CHUNK_LINE_LIMIT_BYTES + b"\r\n",
     "overlong line, unfinished": b"5;" + b"a" * CHUNK_LINE_LIMIT_BYTES,
     "trailer without colon": b"0\r\nnonsense\r\n\r\n",
     "folded trailer": b"0\r\nA: b\r\n c\r\n\r\n",
     "bare LF in trailer": b"0\r\nA: b\nC: d\r\n\r\n",
+    "overlong trailer": b"0\r\n" + b"A: b\r\n" * 2000 + b"\r\n",
     "endless trailer": b"0\r\n" + b"A: b\r\n" * 2000,
 }
 

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.api.replica import ReplicaSettings
+from penstock.engines.engine import for_type
 from penstock.limiter.drain import Phase
+from penstock.limiter.limiter import Limiter
 
 ABORTS = int(os.environ.get("PENSTOCK_TEST_ABORTS", "2000"))
 SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -156,6 +158,25 @@ async def test_a_drain_waits_for_the_last_stream_and_then_stays_closed(rig) -> N
     assert (await rig.drain()).status == 200
 
 
+async def test_a_request_whose_body_ends_after_the_drain_began_is_refused(rig) -> None:
+    client = await rig.connect()
+    await client.send(rig.post_bytes(b"{}")[:-1])
+    await rig.until(lambda: rig.limiter.relay.budget.held_bytes > 0)
+    assert (await rig.drain()).status == 200
+    await client.send(b"}")
+    reply = await client.reply()
+    assert (reply.status, reply.error["code"], reply.header("connection")) == (503, "draining", "close")
+    assert rig.engine.calls == []
+
+
+async def test_a_drained_replica_looks_at_its_engine_often_so_that_no_restart_is_missed(settings, make_rig) -> None:
+    async with make_rig(settings, poll_seconds=60.0) as rig:
+        await rig.ready()
+        assert (await rig.drain()).status == 200
+        before = rig.engine.health_calls
+        await rig.until(lambda: rig.engine.health_calls >= before + 3)
+
+
 async def test_a_lame_duck_serves_but_is_not_ready_and_ends_connections(lame_rig) -> None:
     rig = lame_rig
     drain = asyncio.create_task(rig.drain())
@@ -206,6 +227,22 @@ async def test_a_caller_that_stops_waiting_does_not_stop_the_drain(rig) -> None:
     caller.abort()
     go.set()
     await rig.until(lambda: rig.limiter.drainer.state.phase is Phase.DRAINED)
+
+
+# ---- work in the background
+
+
+async def test_a_poller_that_fails_ends_the_limiter_instead_of_serving_blindly(settings: ReplicaSettings) -> None:
+    facts = for_type(settings.engine_type).facts
+    limiter = Limiter(settings, facts=facts, body_budget_bytes=1024)
+
+    def fail(_sight) -> None:
+        raise ArithmeticError("a defect")
+
+    limiter.poller.on_change = fail
+    with pytest.raises(ArithmeticError, match="a defect"):
+        async with asyncio.timeout(5):
+            await limiter.run(host="127.0.0.1")
 
 
 # ---- counting

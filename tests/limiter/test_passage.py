@@ -93,8 +93,8 @@ def test_a_known_size_does_not_excuse_broken_framing(read: bytes) -> None:
 
 def test_what_is_half_sent_is_never_taken_for_a_new_chunk() -> None:
     inner = chunk(EVENT)
-    outer = chunk(inner + b"tail")
-    client = Client().take(inner, outer[:4], inner, b"tail\r\n", END)
+    outer = chunk(inner + inner + b"tail")
+    client = Client().take(inner, outer[:4], inner, inner, b"tail\r\n", END)
     assert (client.seen, client.ends) == (inner + outer + END, ["completed"])
 
 

@@ -18,11 +18,20 @@ from penstock.limiter.refusal import (
     stream_error,
 )
 
+SERVERS_FAULT = {
+    Reason.OVERLOADED,
+    Reason.DRAINING,
+    Reason.ENGINE_UNAVAILABLE,
+    Reason.ENGINE_FAILED,
+    Reason.ENGINE_TIMEOUT,
+}
+
 
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_status_phrase_and_error_in_both_dialects(reason: Reason) -> None:
     refused = Refused(reason, "why")
     assert refused.status in PHRASES
+    assert (SHAPES[reason].kind == "server_error") == (reason in SERVERS_FAULT)
     error = json.loads(error_object(refused, Dialect.OPENAI))["error"]
     assert error == {"message": "why", "type": SHAPES[reason].kind, "param": None, "code": str(reason)}
     body = json.loads(error_object(refused, Dialect.ANTHROPIC))

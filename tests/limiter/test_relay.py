@@ -141,6 +141,17 @@ async def test_an_answer_that_is_no_http_is_502(rig, answer: bytes) -> None:
     await rig.settled()
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(200, "success"), (400, "ignore"), (500, "ignore"), (429, "dropped"), (503, "dropped"), (504, "dropped")],
+)
+async def test_the_status_tells_whether_the_engine_shed_the_request(rig, status: int, outcome: str) -> None:
+    rig.engine.script = lambda call: call.send(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+    assert (await rig.post()).status == status
+    await rig.settled()
+    assert {name: count for name, count in rig.limiter.gate.finished.items() if count} == {outcome: 1}
+
+
 async def test_a_post_is_never_sent_twice(rig) -> None:
     await rig.post()
 

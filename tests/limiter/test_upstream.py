@@ -45,6 +45,21 @@ async def test_a_connection_that_was_idle_too_long_is_closed_and_not_taken(pool:
     assert pool.take() is None
 
 
+async def test_a_connection_that_is_too_old_is_not_taken_even_before_it_is_swept(pool: Pool) -> None:
+    upstream = await pool.connect()
+    pool.give(upstream)
+    upstream.idle_since -= 10 * KEEP_SECONDS
+    assert pool.take() is None
+    assert upstream.transport.is_closing()
+
+
+async def test_a_connection_that_a_slow_client_had_paused_reads_again(pool: Pool) -> None:
+    upstream = await pool.connect()
+    upstream.transport.pause_reading()
+    pool.give(upstream)
+    assert upstream.transport.is_reading()
+
+
 async def test_the_pool_is_bounded(pool: Pool) -> None:
     for _ in range(IDLE_LIMIT + 3):
         pool.give(await pool.connect())

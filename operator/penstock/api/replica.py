@@ -19,6 +19,7 @@ ENGINE_PORT = 8001
 API_PORT = 8000
 ADMIN_PORT = 9901
 POLICY_PATH = "/etc/penstock/policy.json"
+DRAIN_TOKEN_HEADER = "x-penstock-drain-token"  # noqa: S105 - the header's name
 PREFIX = "PENSTOCK_"
 
 Port = Annotated[int, Field(ge=1, le=65535)]

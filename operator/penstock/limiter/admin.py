@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.api.replica import DRAIN_TOKEN_HEADER
 from penstock.engines.facts import RequestClass
 from penstock.limiter.gate import BodyBudget
 from penstock.limiter.head import RequestHead
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
     from penstock.limiter.limiter import Limiter
 
-TOKEN_HEADER = b"x-penstock-drain-token"
 WRONG_TOKEN_SECONDS = 1.0
 BODY_LIMIT_BYTES = 64 * 1024
 
@@ -118,7 +118,7 @@ class Admin:
         connection.answer(200, _JSON, json.dumps(self._limiter.state(), indent=2).encode() + b"\n")
 
     def _drain(self, connection: Connection, request: Request) -> None:
-        token = request.head.value(TOKEN_HEADER) or b""
+        token = request.head.value(DRAIN_TOKEN_HEADER.encode()) or b""
         if hmac.compare_digest(hashlib.sha256(token).hexdigest(), self._token_sha256):
             waiter = _Waiter(lambda: self._verdict(connection, good=True, text="drained"))
             waiter.on_gone = lambda: self._limiter.drainer.forget(waiter.answer)
@@ -126,7 +126,7 @@ class Admin:
             self._limiter.drainer.drain(waiter.answer)
             return
         self.rejected_tokens += 1
-        refused = Refused(Reason.UNAUTHORIZED, f"The header {TOKEN_HEADER.decode()} is missing or wrong.")
+        refused = Refused(Reason.UNAUTHORIZED, f"The header {DRAIN_TOKEN_HEADER} is missing or wrong.")
         waiter = _Waiter(lambda: connection.refuse(refused))
         waiter.on_gone = self._loop.call_later(WRONG_TOKEN_SECONDS, waiter.answer).cancel
         request.job = waiter

@@ -57,7 +57,7 @@ class PolicyFile:
             logger.error("policy not taken over problem=%r consequence=%r", self.problem, kept)
             return False
         if self.unknown_keys:
-            logger.warning("policy has unknown keys keys=%s", ",".join(self.unknown_keys))
+            logger.warning("policy has unknown keys keys=%r", self.unknown_keys)
         changed = policy != self.policy or not self.loaded
         self.problem = None
         self.loaded = True

@@ -234,14 +234,14 @@ class Exchange:
         passage, connection = self._passage, self._connection
         self._end(end)
         if passage is None:
-            connection.refuse(refused, dialect=self._route.dialect)
+            connection.refuse(refused)
         elif farewell := passage.farewell(refused, self._route.dialect):
             connection.transport.write(farewell)
             connection.finished(keep_alive=False)
         elif passage.end_is_close:
             tcp.reset(connection.transport)
         else:
-            connection.transport.close()
+            connection.leave()
 
     def _end(self, end: End) -> None:
         """Let go of everything, once."""

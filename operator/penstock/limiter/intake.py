@@ -7,8 +7,10 @@ must know, because then it cannot go on: `overrun`.
 from __future__ import annotations
 
 from penstock.limiter.head import RequestHead, early_fault, find_end, parse_request
+from penstock.limiter.refusal import Reason, Refused
 
 PIPELINE_LIMIT_BYTES = 64 * 1024
+EMPTY_LINES_LIMIT = 4  # before one head
 
 
 class Intake:
@@ -18,11 +20,12 @@ class Intake:
         overrun: Whether bytes were dropped.
     """
 
-    __slots__ = ("_buffer", "_searched", "overrun")
+    __slots__ = ("_buffer", "_empty_lines", "_searched", "overrun")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
+        self._empty_lines = 0
         self.overrun = False
 
     def __bool__(self) -> bool:
@@ -42,10 +45,17 @@ class Intake:
             self._buffer.clear()
 
     def has_begun(self) -> bool:
-        """Skip empty lines (some clients end a body with one line end too many); return whether a head has begun."""
+        """Skip empty lines (some clients end a body with one line end too many); return whether a head has begun.
+
+        Raises:
+            Refused: there are so many that no client does it by mistake.
+        """
         buffer = self._buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]
+            self._empty_lines += 1
+            if self._empty_lines > EMPTY_LINES_LIMIT:
+                raise Refused(Reason.BAD_REQUEST, "The connection brought empty lines and no HTTP request.")
         return bool(buffer) and buffer != b"\r"
 
     def take_head(self) -> RequestHead | None:
@@ -62,7 +72,7 @@ class Intake:
             return None
         head = parse_request(bytes(buffer[:end]))
         del buffer[:end]
-        self._searched = 0
+        self._searched = self._empty_lines = 0
         return head
 
     def take_all(self) -> bytes:

@@ -101,6 +101,7 @@ class Limiter:
 
         Raises:
             OSError: a port is taken.
+            Exception: work in the background failed, which is a defect: without it the replica would serve blindly.
         """
         self._read_policy()
         tasks = [
@@ -111,13 +112,10 @@ class Limiter:
         logger.info("listening api_port=%d admin_port=%d", self._settings.api_port, self._settings.admin_port)
         self.listening.set()
         try:
-            await self.stopped.wait()
+            await self._stopped_or_failed(tasks)
         finally:
             api.close()
             admin.close()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await self._flush()
 
     def terminate(self) -> None:
@@ -164,6 +162,18 @@ class Limiter:
             lambda: Connection(service, self._loop, self._times), host, port, backlog=BACKLOG, reuse_address=True
         )
 
+    async def _stopped_or_failed(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait until `stopped` is set; end the tasks that work in the background."""
+        stopped = asyncio.create_task(self.stopped.wait())
+        try:
+            done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (stopped, *tasks):
+                task.cancel()
+            await asyncio.gather(stopped, *tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
     async def _watch_policy(self) -> None:
         while True:
             await asyncio.sleep(POLICY_INTERVAL_SECONDS)
@@ -184,6 +194,8 @@ class Limiter:
         self.relay.admits = state.admits
         self.relay.leaving = state.leaving
         self.poller.fast = state.phase in {Phase.DRAINED, Phase.RESTARTING}
+        if self.poller.fast:
+            self.poller.suspect()  # it may be in the middle of a long pause
 
     async def _flush(self) -> None:
         """Give clients a moment to take what was written, then end every connection."""

@@ -18,15 +18,13 @@ from penstock.limiter.head import RequestHead
 from penstock.limiter.passage import Traffic
 from penstock.limiter.path import Route, Router, normalise
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
-from penstock.limiter.service import Request
+from penstock.limiter.service import MEBIBYTE_BYTES, Request
 from penstock.limiter.upstream import Pool
 
 if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
 
 logger = logging.getLogger(__name__)
-
-MEBIBYTE_BYTES = 1024 * 1024
 
 
 class Relay:
@@ -113,7 +111,7 @@ class Relay:
                     raise decision
                 permit = decision
         except Refused as refused:
-            connection.refuse(refused, dialect=found.dialect)
+            connection.refuse(refused)
             return
         exchange = Exchange(self, connection, request, route=found, permit=permit)
         request.job = exchange

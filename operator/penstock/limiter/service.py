@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.limiter.framing import FramingError, body_of
 from penstock.limiter.gate import BodyBudget
 from penstock.limiter.head import RequestHead
 from penstock.limiter.path import Route
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MEBIBYTE_BYTES = 1024 * 1024
 PIECE_OVERHEAD_BYTES = 64  # a body that drips in costs more than its bytes
 
 
@@ -69,7 +71,7 @@ class Request:
         job: What serves it, if that takes time.
     """
 
-    __slots__ = ("_budget", "_held", "body_bytes", "head", "job", "pieces", "route")
+    __slots__ = ("_body", "_budget", "_held", "body_bytes", "head", "job", "pieces", "route")
 
     def __init__(self, head: RequestHead, budget: BodyBudget) -> None:
         self.head = head
@@ -77,15 +79,41 @@ class Request:
         self.pieces: list[bytes] = []
         self.body_bytes = 0
         self.job: Job | None = None
+        self._body = body_of(head.length)
         self._budget = budget
         self._held = 0
 
-    def store(self, piece: bytes) -> None:
-        """Keep what one read brought of the body.
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body is there."""
+        return self._body.done
+
+    def check_length(self, *, limit_bytes: int) -> None:
+        """Compare what is known of the length with the limit.
 
         Raises:
-            Refused: all bodies together would take more memory than they may.
+            Refused: the body is larger.
         """
+        if max(self.head.length, self.body_bytes) > limit_bytes:
+            message = f"The request body is larger than {limit_bytes // MEBIBYTE_BYTES} MiB."
+            raise Refused(Reason.BODY_TOO_LARGE, message)
+
+    def feed(self, data: bytes, *, limit_bytes: int) -> int:
+        """Take one read; return how many bytes of it belong to the body.
+
+        Raises:
+            Refused: the body is malformed or larger than the limit, or there is no memory for it.
+        """
+        payload: list[bytes] = []
+        try:
+            used = self._body.feed(data, payload.append)
+        except FramingError as error:
+            raise Refused(Reason.BAD_REQUEST, f"The request body is malformed: {error}.") from None
+        self._store(b"".join(payload))
+        self.check_length(limit_bytes=limit_bytes)
+        return used
+
+    def _store(self, piece: bytes) -> None:
         cost = len(piece) + PIECE_OVERHEAD_BYTES
         if not self._budget.take(cost):
             raise Refused(Reason.OVERLOADED, "Too many request bodies are being read at the moment.")

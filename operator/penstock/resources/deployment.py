@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 
 from penstock.api.backend import LLMBackend
-from penstock.api.replica import ADMIN_PORT
+from penstock.api.replica import ADMIN_PORT, DRAIN_TOKEN_HEADER
 from penstock.engines.engine import Engine, for_type
 from penstock.resources import limiter, security, serviceaccount, volumes
 from penstock.resources.labels import labels, metadata, selector
@@ -22,7 +22,6 @@ from penstock.resources.objects import Object
 from penstock.resources.settings import BuildSettings
 
 CONTAINER = "engine"
-DRAIN_TOKEN_HEADER = "x-penstock-drain-token"  # noqa: S105 - the header's name
 
 GRACE_MARGIN_SECONDS = 10
 PROBE_GRACE_SECONDS = 10
