@@ -4,6 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 VENV := $(shell python3 scripts/environment.py path)
+ifeq ($(VENV),)
+  $(error no Python environment, see above: this needs python3, 3.11 or newer)
+endif
 PYTHON := $(VENV)/bin/python
 CLUSTER ?= local
 ARGS ?=

@@ -30,6 +30,7 @@ ENGINES = {"LlamaCpp": images.llamacpp, "VLLM": images.fakevllm}
 def main(argv: list[str] | None = None) -> int:
     """Run the suite and return the exit status: 0 only when every test passed and every figure meets its bar."""
     options = _parser().parse_args(argv)
+    command.need_root()
     target = "-".join(
         ["e2e", *([options.driver] if options.driver != "local" else []), *(["vllm"] if options.vllm else [])]
     )

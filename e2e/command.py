@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,16 @@ from e2e.images import ImageBuildError
 from e2e.vllm.build import PrepareError
 
 FAILED, INTERRUPTED = 1, 130
+
+
+def need_root() -> None:
+    """Refuse to go on without root, before anything is built that would be of no use.
+
+    Raises:
+        ClusterError: This is another user.
+    """
+    if os.geteuid() != 0:
+        raise ClusterError("clusters and images need namespaces, mounts and debootstrap: run this as root")
 
 
 def run(main: Callable[[], int], *, when_interrupted: str = "interrupted") -> NoReturn:

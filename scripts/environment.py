@@ -94,11 +94,19 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - the one place that says so in a sentence
         sys.exit(f"penstock: needs Python 3.11 or newer, this is {sys.version.split()[0]} ({sys.executable})")
     command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if any(character.isspace() or character == ":" for character in str(cache_root())):
+        sys.exit(
+            f"penstock: make cannot work in {cache_root()}: set PENSTOCK_CACHE to a path without blanks and colons"
+        )
     if command == "path":
         print(path())
     elif command == "create":
         try:
             create(path())
+        except OSError as error:
+            sys.exit(
+                f"penstock: cannot write to {cache_root()} ({error.strerror}): set PENSTOCK_CACHE to another folder"
+            )
         except subprocess.CalledProcessError as error:
             sys.exit(f"penstock: `{' '.join(error.cmd[:6])} …` failed with exit status {error.returncode}; see above")
     else:

@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from e2e import cache
+from penstock.api.backend import LLMBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -97,6 +99,43 @@ def test_make_help_lists_every_target_that_the_documents_name() -> None:
         named = set(re.findall(r"(?:`|^|\s)make ([a-z][\w-]+)(?:`|$|\s)", text, re.MULTILINE))
         prose = {"it", "sure", "one"}
         assert named - prose <= listed, document
+
+
+def examples() -> list[Any]:
+    """Return every LLMBackend that a document or example shows, with where it stands."""
+    found = []
+    for path in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "examples").glob("*.yaml")),
+    ):
+        text = path.read_text()
+        blocks = (
+            [text] if path.suffix == ".yaml" else re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        )
+        for number, block in enumerate(blocks, start=1):
+            documents = [one for one in yaml.safe_load_all(block) if isinstance(one, dict)]
+            backends = [one for one in documents if one.get("kind") == "LLMBackend"]
+            found += [pytest.param(one, id=f"{path.name} {number}") for one in backends]
+    return found
+
+
+@pytest.mark.parametrize("example", examples())
+def test_every_example_is_a_backend_that_the_api_server_takes(example: dict[str, Any]) -> None:
+    """A reader's first act is to copy one; a field that is misspelt would be ignored by the model, so both look."""
+    LLMBackend.parse(example)
+    (version,) = yaml.safe_load((ROOT / "crds" / "llmbackends.yaml").read_text())["spec"]["versions"]
+    assert unknown(example["spec"], version["schema"]["openAPIV3Schema"]["properties"]["spec"]) == []
+
+
+def unknown(value: Any, schema: dict[str, Any]) -> list[str]:
+    """Return the fields that the schema does not know."""
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    known = schema["properties"]
+    return [key for key in value if key not in known] + [
+        f"{key}.{deeper}" for key in value if key in known for deeper in unknown(value[key], known[key])
+    ]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,10 @@ class LocalCluster(Commands):
     def _namespaces(self, number: int) -> Namespaces:
         anchor = self._read_state().get("anchors", {}).get(node_name(number))
         if anchor is None:
-            raise ClusterError(f"no cluster {self.name} is up; `python -m e2e.cluster up --name {self.name}` starts it")
+            raise ClusterError(
+                f"no cluster {self.name} is up: `make demo` starts the demo's, "
+                f"`python -m e2e.cluster up --name {self.name}` an empty one"
+            )
         return Namespaces(Identity(**anchor))
 
     def _state_file(self) -> Path:

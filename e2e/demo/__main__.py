@@ -21,13 +21,14 @@ from e2e.install import REPOSITORY, install
 
 NAME = "demo"
 EXAMPLE = REPOSITORY / "examples" / "demo.yaml"
-PROMPT = "In two sentences: what is a penstock in a hydroelectric dam?"
+PROMPT = "What is the capital of France? Answer in one sentence."
 READY_TIMEOUT_SECONDS = 180
 LOOK_SECONDS = 0.5
 
 
 def up(driver: str) -> int:
     """Bring everything up and end with an answer; return the exit status."""
+    command.need_root()
     started = time.monotonic()
     penstock, engine = images.penstock(), images.llamacpp()
     cluster = open_cluster(driver=driver, name=NAME)
@@ -51,7 +52,8 @@ def up(driver: str) -> int:
     print(f"  make demo-shell{suffix}   a shell with kubectl and the cluster's network; there, for example:")
     print(f"      kubectl describe llmb {name}")
     print(f'      kubectl patch llmb {name} --type merge -p \'{{"spec": {{"replicas": 2}}}}\'')
-    question = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]})
+    hello = [{"role": "user", "content": "Hello"}]
+    question = json.dumps({"model": model, "stream": True, "max_tokens": 100, "messages": hello})
     print(f"      curl -N {url}/v1/chat/completions -H 'content-type: application/json' -d '{question}'")
     print(f"  make demo-down{suffix}    remove all of it")
     return 0
@@ -85,6 +87,7 @@ def main() -> int:
     if options.command == "up":
         return up(options.driver)
     open_cluster(driver=options.driver, name=NAME).down()
+    say("nothing of the demo is left")
     return 0
 
 

@@ -121,7 +121,7 @@ EDITS = {
             "publishNotReadyAddresses": True,
         }
     },
-    "Deployment": {"spec": {"replicas": 7, "template": {"spec": {"enableServiceLinks": True}}}},
+    "Deployment": {"spec": {"replicas": 7, "paused": True, "template": {"spec": {"enableServiceLinks": True}}}},
 }
 BOOKKEEPING = ("resourceVersion", "generation", "managedFields")
 

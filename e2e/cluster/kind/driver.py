@@ -133,7 +133,8 @@ class KindCluster(Commands):
         known = state.read(self.folders.root)
         if known is None or not known.nodes:
             raise ClusterError(
-                f"no cluster {self.name} is up; `python -m e2e.cluster up --driver kind --name {self.name}` starts it"
+                f"no cluster {self.name} is up: `make demo CLUSTER=kind` starts the demo's, "
+                f"`python -m e2e.cluster up --driver kind --name {self.name}` an empty one"
             )
         return known
 

@@ -53,6 +53,8 @@ def build(backend: LLMBackend, settings: BuildSettings) -> Object:
         "metadata": metadata(backend, name(backend)),
         "spec": {
             "replicas": backend.spec.replicas,
+            # Named, so that an apply takes a pause back: a paused Deployment never rolls, and nothing would say why.
+            "paused": False,
             "selector": {"matchLabels": selector(backend)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             # A new pod may use its whole startup budget, and its place may be free only after an old one has drained.
