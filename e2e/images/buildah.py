@@ -94,8 +94,9 @@ def storage() -> Path:
 
 
 def _command(*argv: str) -> list[str]:
+    """Return the command line; in a mount namespace of its own, else buildah leaves its storage mounted on itself."""
     root = storage()
-    return ["buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), *argv]
+    return ["unshare", "--mount", "buildah", "--root", str(root / "root"), "--runroot", str(root / "run"), *argv]
 
 
 def _succeeds(*argv: str) -> bool:

@@ -46,7 +46,7 @@ def calls(monkeypatch, tmp_path):
     recorded = Calls()
 
     def run(argv, **options):
-        if argv[0] != "buildah":
+        if "buildah" not in argv:
             return subprocess.CompletedProcess(argv, 0, "global.index-url='https://a.invalid'\n", "")
         recorded.append(argv)
         for option in argv:
@@ -65,10 +65,11 @@ def build(tmp_path):
     buildah.build(image, context=tmp_path, arguments={"PYTHON_IMAGE": BASE.reference}, base=BASE)
 
 
-def test_the_storage_is_the_caches_own(calls, tmp_path):
+def test_the_storage_is_the_caches_own_and_is_not_left_mounted(calls, tmp_path):
     build(tmp_path)
     assert calls
-    assert all(argv[1:3] == ["--root", str(tmp_path / "buildah" / "root")] for argv in calls)
+    root = str(tmp_path / "buildah" / "root")
+    assert all(argv[:5] == ["unshare", "--mount", "buildah", "--root", root] for argv in calls)
 
 
 def test_pip_settings_are_a_secret_and_no_argument(calls, tmp_path):
