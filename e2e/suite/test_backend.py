@@ -218,12 +218,11 @@ def test_streams_survive_the_drain_of_their_node(
     backend: Backend, kubectl: Callable[..., Any], record: Callable[..., None]
 ) -> None:
     """Six open streams through `kubectl drain` of one node: all complete, to the last token."""
-    nodes = {pod.spec.node_name for pod in backend.pods()}
-    assert len(nodes) == 2, f"both replicas are on {nodes}"
-    node = max(nodes)
     with ThreadPoolExecutor(STREAMS) as pool:
         streams = open_streams(pool, backend)
-        held = sum(limiter_state(pod)["inFlight"] for pod in backend.pods() if pod.spec.node_name == node)
+        by_node = {pod.spec.node_name: limiter_state(pod)["inFlight"] for pod in backend.pods()}
+        assert len(by_node) == 2, f"both replicas are on {list(by_node)}"
+        node, held = max(by_node.items(), key=lambda item: item[1])
         started = time.monotonic()
         try:
             kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
