@@ -55,6 +55,7 @@ def test_logs_stay_for_whoever_looks_for_the_cause(folders):
 def test_removing_twice_is_harmless(folders):
     cleanup.remove(folders)
     cleanup.remove(folders)
+    assert not folders.root.exists()
 
 
 def test_a_link_is_removed_and_not_followed(folders, tmp_path):

@@ -69,6 +69,10 @@ _NAME_SUGGESTION = (
 """Empty for a name that is too long to be mended by itself; the rule's plain message is used then."""
 
 
+MAXIMUM_BODY_MEBIBYTES = 32
+BodyMebibytes = Annotated[int, Field(ge=1, le=1024)]
+
+
 class LogLevel(StrEnum):
     """How much the limiter logs."""
 
@@ -90,7 +94,7 @@ class LimiterSpec(ApiModel):
     log_level: LogLevel = LogLevel.INFO
     """`Debug`, `Info` (default), `Warning` or `Error`. Takes effect without a restart."""
 
-    maximum_body_mebibytes: Annotated[int, Field(ge=1, le=1024)] = 32
+    maximum_body_mebibytes: BodyMebibytes = MAXIMUM_BODY_MEBIBYTES
     """Largest request body in MiB; larger ones get 413. Default: 32. Takes effect without a restart."""
 
 

@@ -6,11 +6,10 @@ Values that must match the running pod are in `ReplicaSettings` instead.
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from penstock.api.backend import LogLevel
+from penstock.api.backend import MAXIMUM_BODY_MEBIBYTES, BodyMebibytes, LogLevel
 from penstock.api.base import ApiModel
 from penstock.api.errors import InvalidPolicy
 
@@ -23,7 +22,7 @@ class Policy(ApiModel):
     log_level: LogLevel = LogLevel.INFO
     """How much the limiter logs."""
 
-    maximum_body_mebibytes: Annotated[int, Field(ge=1, le=1024)] = 32
+    maximum_body_mebibytes: BodyMebibytes = MAXIMUM_BODY_MEBIBYTES
     """Largest request body in MiB."""
 
     @classmethod

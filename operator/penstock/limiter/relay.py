@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.api.backend import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
 from penstock.limiter.exchange import End, Exchange
 from penstock.limiter.gate import BodyBudget, Gate
@@ -68,7 +69,7 @@ class Relay:
         self.traffic = Traffic()
         self.read_seconds = read_seconds
         self.engine_host = f"{pool.host}:{pool.port}".encode()
-        self.maximum_body_mebibytes = 32
+        self.maximum_body_mebibytes = MAXIMUM_BODY_MEBIBYTES
         self.admits = True
         self.leaving = False
         self.on_refused: Callable[[], None] | None = None
