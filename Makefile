@@ -68,7 +68,7 @@ format: env ## Format the code and apply safe fixes
 	@$(PYTHON) -m ruff check --fix .
 
 .PHONY: generate
-generate: env ## Write the CRD, its reference page and the install manifest
+generate: env ## Write the CRD, its reference page, the chart's generated parts and the install manifest
 	@$(PYTHON) scripts/generate.py
 
 .PHONY: lock
@@ -84,6 +84,14 @@ e2e: env ## The whole product on a real two-node cluster (ARGS="--engine VLLM --
 e2e-kind: env ## The same on two kind nodes
 	@$(PYTHON) -m e2e --driver kind $(ARGS)
 
+.PHONY: e2e-operator
+e2e-operator: env ## The operator's promises on the two-node cluster: truth, availability, upgrades, rights, chart, hub
+	@$(PYTHON) -m e2e --operator $(ARGS)
+
+.PHONY: e2e-versions
+e2e-versions: env ## CRD and objects on the oldest and the newest API server (each builds for half an hour, once)
+	@$(PYTHON) -m pytest e2e/versions $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: env ## The local cluster and the image builders themselves, for real
 	@$(PYTHON) -m pytest -m cluster tests/cluster tests/images --ignore tests/cluster/test_kind_cluster.py $(ARGS)
@@ -97,6 +105,10 @@ test-kind: env ## The kind driver itself, for real (its node image takes some mi
 .PHONY: bench-relay
 bench-relay: env ## The relay beside nginx, haproxy, Envoy, an aiohttp proxy and no proxy
 	@$(PYTHON) -m bench.relay $(ARGS)
+
+.PHONY: bench-operator
+bench-operator: env ## The operator on a real API server: scale, quiet, repair, writes, faults (ARGS="--only quiet")
+	@$(PYTHON) -m bench.operator $(ARGS)
 
 ##@ Real vLLM on CPU
 

@@ -73,7 +73,7 @@ def test_commit_hooks_have_no_unknown_settings() -> None:
 
 def test_the_processes_import_nothing_that_their_extras_leave_out() -> None:
     """What only tests need may not be in the image, and what the image lacks may not be imported."""
-    modules = {"prometheus-client": "prometheus_client"}
+    modules = {"huggingface-hub": "huggingface_hub", "prometheus-client": "prometheus_client"}
     extras = environment.extras()
     declared = {modules.get(canonical(one), canonical(one)) for lines in extras.values() for one in lines}
     used = {name for path in (ROOT / "operator").rglob("*.py") for name in imports(ast.parse(path.read_text()))}

@@ -109,7 +109,7 @@ def _configure(file: str, place: Place, **more: str) -> Path:
 
 
 DIRECT = Contender("direct", None)
-LIMITER = Contender("limiter", _limiter, lambda: f"Python {platform.python_version()}, uvloop {version('uvloop')}")
+LIMITER = Contender("limiter", _limiter, lambda: f"Python {platform.python_version()}")
 NGINX = Contender("nginx", _nginx, lambda: binaries.server("nginx").version("-v"))
 HAPROXY = Contender("haproxy", _haproxy, lambda: binaries.server("haproxy").version("-v"))
 ENVOY = Contender("envoy", _envoy, lambda: binaries.envoy().version("--version"))

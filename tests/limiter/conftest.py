@@ -8,17 +8,17 @@ import hashlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from penstock.api.engine import EngineType
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.limiter.limiter import Limiter
+from penstock.limiter.loop import Loop
 from penstock.limiter.service import Times
 
 TOKEN = "the-drain-token"
@@ -242,7 +242,17 @@ class Rig:
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], object]]:
     """Run on the loop that serves in production."""
-    return {"uvloop": uvloop.new_event_loop}
+    return {"limiter": Loop}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take back what looptime does to every loop, used or not: it replaces `time` and `select`."""
+    result = yield
+    if isinstance(result, asyncio.Runner) and isinstance(loop := result.get_loop(), Loop):
+        loop.__class__ = Loop
+        vars(loop.direct).pop("select", None)
+    return result
 
 
 FAST = Times(

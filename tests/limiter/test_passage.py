@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.limiter.framing import KNOWN_START_BYTES, WHOLE_CHUNKS, ChunkScanner, FramingError
+from penstock.limiter.framing import KNOWN_START_BYTES, WHOLE_CHUNKS, FramingError
 from penstock.limiter.head import ResponseHead, parse_response
 from penstock.limiter.passage import Passage, Traffic
 from penstock.limiter.refusal import Dialect, Reason, Refused
+from penstock.limiter.selector import DirectSelector
+from penstock.limiter.transport import Transport
 
 EVENT = b"data: {}\n\n"
 END = b"0\r\n\r\n"
@@ -31,14 +34,21 @@ EVENTS = head(b"Content-Type: text/event-stream", b"Transfer-Encoding: chunked")
 
 
 class Client:
-    """Sees what a passage sends and how it ends."""
+    """Sees what a passage sends and how it ends. Without a connection to read from it is on no lane."""
 
     def __init__(self, announced: ResponseHead = EVENTS, *, unchunk: bool = False) -> None:
         self.seen = b""
         self.writes = 0
         self.ends: list[str] = []
         self.traffic = Traffic()
-        self.passage = Passage(announced, owner=self, write=self.write, traffic=self.traffic, unchunk=unchunk)
+        self.passage = Passage(
+            announced,
+            owner=self,
+            sink=cast("Transport", self),
+            selector=cast("DirectSelector", None),
+            traffic=self.traffic,
+            unchunk=unchunk,
+        )
 
     def write(self, data: bytes) -> None:
         self.seen += data
@@ -73,22 +83,6 @@ def test_a_stream_comes_through_unchanged_wherever_reads_are_cut(
     client = Client().take(*reads)
     assert (client.seen, client.ends) == (stream, ["completed"])
     assert client.traffic.bytes_sent == len(stream)
-
-
-def test_a_known_chunk_of_whole_events_is_not_scanned(monkeypatch) -> None:
-    client = Client().take(chunk(EVENT))
-    monkeypatch.setattr(ChunkScanner, "feed", None)
-    client.take(chunk(EVENT), chunk(EVENT))
-    assert client.seen == chunk(EVENT) * 3
-
-
-@pytest.mark.parametrize(
-    "read",
-    [chunk(EVENT)[:-1] + b"x", chunk(EVENT) + b"zz\r\n", chunk(EVENT)[:-4] + b"ab\n\n\r\n"],
-    ids=["no line end", "bad size behind", "longer than its size"],
-)
-def test_a_known_size_does_not_excuse_broken_framing(read: bytes) -> None:
-    assert Client().take(chunk(EVENT), read).ends == ["broke off"]
 
 
 def test_what_is_half_sent_is_never_taken_for_a_new_chunk() -> None:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from penstock.limiter.upstream import IDLE_LIMIT, IDLE_MARGIN_SECONDS, Pool
+from penstock.limiter.loop import running_loop
+from penstock.limiter.upstream import IDLE_LIMIT, IDLE_MARGIN_SECONDS, Pool, Upstream
 
 KEEP_SECONDS = 0.1
 
@@ -20,15 +21,21 @@ async def pool(settings, engine_at) -> AsyncIterator[Pool]:
         "127.0.0.1",
         settings.engine_port,
         idle_seconds=IDLE_MARGIN_SECONDS + KEEP_SECONDS,
-        loop=asyncio.get_running_loop(),
+        loop=running_loop(),
     )
     yield pool
     pool.close()
     await engine.stop()
 
 
+async def connect(pool: Pool) -> Upstream:
+    opened = asyncio.get_running_loop().create_future()
+    pool.open(opened.set_result, opened.set_exception)
+    return await opened
+
+
 async def test_an_idle_connection_is_taken_once(pool: Pool) -> None:
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     pool.give(upstream)
     assert pool.take() is upstream
     assert pool.take() is None
@@ -36,7 +43,7 @@ async def test_an_idle_connection_is_taken_once(pool: Pool) -> None:
 
 
 async def test_a_connection_that_was_idle_too_long_is_closed_and_not_taken(pool: Pool) -> None:
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     pool.give(upstream)
     async with asyncio.timeout(5):
         while len(pool):  # noqa: ASYNC110 - the pool has no event for it
@@ -46,7 +53,7 @@ async def test_a_connection_that_was_idle_too_long_is_closed_and_not_taken(pool:
 
 
 async def test_a_connection_that_is_too_old_is_not_taken_even_before_it_is_swept(pool: Pool) -> None:
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     pool.give(upstream)
     upstream.idle_since -= 10 * KEEP_SECONDS
     assert pool.take() is None
@@ -54,7 +61,7 @@ async def test_a_connection_that_is_too_old_is_not_taken_even_before_it_is_swept
 
 
 async def test_a_connection_that_a_slow_client_had_paused_reads_again(pool: Pool) -> None:
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     upstream.transport.pause_reading()
     pool.give(upstream)
     assert upstream.transport.is_reading()
@@ -62,12 +69,12 @@ async def test_a_connection_that_a_slow_client_had_paused_reads_again(pool: Pool
 
 async def test_the_pool_is_bounded(pool: Pool) -> None:
     for _ in range(IDLE_LIMIT + 3):
-        pool.give(await pool.connect())
+        pool.give(await connect(pool))
     assert len(pool) <= IDLE_LIMIT
 
 
 async def test_bytes_that_nobody_asked_for_end_a_connection(pool: Pool) -> None:
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     pool.give(upstream)
     upstream.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
     assert upstream.transport.is_closing()
@@ -79,8 +86,8 @@ async def test_what_the_kernel_knows_already_counts_when_a_connection_is_taken(
     act: Callable[[socket.socket], object],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        pool = Pool("127.0.0.1", listener.getsockname()[1], idle_seconds=60, loop=asyncio.get_running_loop())
-        upstream = await pool.connect()
+        pool = Pool("127.0.0.1", listener.getsockname()[1], idle_seconds=60, loop=running_loop())
+        upstream = await connect(pool)
         with listener.accept()[0] as peer:
             pool.give(upstream)
             act(peer)  # and no turn of the event loop after it
@@ -90,7 +97,7 @@ async def test_what_the_kernel_knows_already_counts_when_a_connection_is_taken(
 
 async def test_a_connection_in_use_passes_bytes_and_its_end_on(pool: Pool) -> None:
     seen: list[object] = []
-    upstream = await pool.connect()
+    upstream = await connect(pool)
     ended = asyncio.Event()
 
     def lost(error: Exception | None) -> None:

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import uvloop
-
 from penstock.api.errors import PenstockError
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.limiter.config import PolicyFile
 from penstock.limiter.limiter import Limiter
+from penstock.limiter.loop import Loop
 
 logger = logging.getLogger("penstock.limiter")
 
@@ -44,7 +43,8 @@ def run(environ: Mapping[str, str]) -> int:
         return EXIT_CONFIGURATION
     _allow_many_connections()
     try:
-        uvloop.run(_serve(settings))
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            runner.run(_serve(settings))
     except OSError as error:
         logger.error("cannot listen: %s", error)
         return EXIT_PORT

@@ -21,9 +21,7 @@ from __future__ import annotations
 import asyncio
 import random
 from enum import Enum, auto
-from typing import cast
 
-from penstock.limiter import tcp
 from penstock.limiter.deadline import Deadline
 from penstock.limiter.ending import Ending
 from penstock.limiter.halfclose import HalfClosed
@@ -32,6 +30,7 @@ from penstock.limiter.headers import own_response
 from penstock.limiter.intake import Intake
 from penstock.limiter.refusal import Dialect, Reason, Refused, error_object, refusal_headers
 from penstock.limiter.service import CONTINUE, Job, Request, Service, Times
+from penstock.limiter.transport import Transport
 
 
 class Phase(Enum):
@@ -54,7 +53,7 @@ class Connection(asyncio.Protocol):
         closed: Set when the transport has ended.
     """
 
-    transport: asyncio.Transport
+    transport: Transport
     _ending: Ending
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, times: Times) -> None:
@@ -74,9 +73,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
+        assert isinstance(transport, Transport)  # noqa: S101 - nobody else makes connections
+        self.transport = transport
         self._ending = Ending(self.transport, self._deadline, loop=self._loop, times=self._times)
-        tcp.bound_memory(self.transport)
         self._service.connections.add(self)
         self._deadline.set(self._times.idle_seconds)
 

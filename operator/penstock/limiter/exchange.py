@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engines.facts import RequestClass
 from penstock.limiter import tcp
+from penstock.limiter.dial import Dial
 from penstock.limiter.framing import FramingError
 from penstock.limiter.gate import Outcome, Permit
 from penstock.limiter.head import CHUNKED, HEAD_LIMIT_BYTES, ResponseError, ResponseHead, find_end, parse_response
@@ -55,7 +56,7 @@ class Exchange:
     """One request being served by the engine."""
 
     __slots__ = (
-        "_buffer", "_close", "_connecting", "_connection", "_first_byte", "_passage", "_paused", "_permit", "_relay",
+        "_buffer", "_close", "_connection", "_dial", "_first_byte", "_passage", "_paused", "_permit", "_relay",
         "_request", "_retried", "_reusable", "_route", "_shown_id", "_status", "_timer", "_upstream", "ended",
     )  # fmt: skip
 
@@ -69,7 +70,7 @@ class Exchange:
         self._permit = permit
         self._shown_id = request_id(request.head) or new_id()
         self._upstream: Upstream | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._dial: Dial | None = None
         self._buffer = b""
         self._passage: Passage | None = None
         self._first_byte = self._retried = self._paused = self._close = self._reusable = False
@@ -83,7 +84,7 @@ class Exchange:
         """Send the request to the engine."""
         upstream = None if self._retried else self._relay.pool.take()
         if upstream is None:
-            self._connecting = self._relay.loop.create_task(self._connect())
+            self._dial = self._relay.pool.open(self._send, self._unreachable)
         else:
             self._send(upstream)
 
@@ -115,22 +116,11 @@ class Exchange:
 
     # ---- the engine's side
 
-    async def _connect(self) -> None:
-        try:
-            upstream = await self._relay.pool.connect()
-        except OSError as error:  # includes TimeoutError
-            if self.ended:
-                return
-            if isinstance(error, ConnectionError):
-                self._relay.engine_refused()
-            refused = Refused(Reason.ENGINE_UNAVAILABLE, "The engine of this replica does not take connections.")
-            self._fail(refused, End.ENGINE_UNAVAILABLE)
-            return
-        if self.ended:
-            upstream.abort()
-            return
-        self._connecting = None
-        self._send(upstream)
+    def _unreachable(self, error: OSError) -> None:
+        if isinstance(error, ConnectionError):
+            self._relay.engine_refused()
+        refused = Refused(Reason.ENGINE_UNAVAILABLE, "The engine of this replica does not take connections.")
+        self._fail(refused, End.ENGINE_UNAVAILABLE)
 
     def _send(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -178,14 +168,19 @@ class Exchange:
         client, connection, relay = self._request.head, self._connection, self._relay
         unchunk = client.minor == 0 and head.length == CHUNKED
         self._passage = passage = Passage(
-            head, owner=self, write=connection.transport.write, traffic=relay.traffic, unchunk=unchunk
+            head,
+            owner=self,
+            sink=connection.transport,
+            selector=relay.loop.direct,
+            traffic=relay.traffic,
+            unchunk=unchunk,
         )
         self._status = head.status
         self._reusable = head.keep_alive
         self._close = not client.keep_alive or passage.ends_with_connection or relay.closing
         passage.begin(client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk), rest)
         if self._upstream is not None:  # there is more to come
-            self._upstream.stream_to(passage.receive)
+            passage.read_from(self._upstream.transport)
 
     def _engine_lost(self, error: Exception | None) -> None:
         upstream, self._upstream = self._upstream, None
@@ -249,9 +244,11 @@ class Exchange:
             return
         self.ended = True
         self._request.release_body()
-        if self._connecting is not None and end is not End.ENGINE_UNAVAILABLE:
-            self._connecting.cancel()
-        self._connecting = self._passage = None
+        if self._dial is not None:
+            self._dial.cancel()
+        if self._passage is not None:
+            self._passage.close()
+        self._dial = self._passage = None
         if self._timer is not None:
             self._timer.cancel()
         upstream, self._upstream = self._upstream, None

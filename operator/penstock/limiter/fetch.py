@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.limiter.framing import Body, FramingError, OpenBody, body_of
 from penstock.limiter.head import ResponseError, find_end, parse_response
-from penstock.limiter.upstream import Pool
+from penstock.limiter.upstream import Pool, Upstream
 
 ANSWER_LIMIT_BYTES = 4 * 1024 * 1024
 
@@ -28,41 +28,53 @@ async def fetch(pool: Pool, path: str) -> Answer:
         ResponseError: it did not answer in HTTP, or with too much.
     """
     loop = asyncio.get_running_loop()
-    reader = _Reader(loop.create_future())
-    upstream = await pool.connect()
-    upstream.attach(reader.receive, reader.lost)
+    request = f"GET {path} HTTP/1.1\r\nHost: {pool.host}:{pool.port}\r\nConnection: close\r\n\r\n".encode()
+    reader = _Reader(request, loop.create_future())
+    dial = pool.open(reader.begin, reader.fail)
     try:
-        host = f"{pool.host}:{pool.port}"
-        upstream.transport.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         return await reader.answer
     finally:
-        upstream.abort()
+        dial.cancel()
+        reader.close()
 
 
 class _Reader:
-    def __init__(self, answer: asyncio.Future[Answer]) -> None:
+    def __init__(self, request: bytes, answer: asyncio.Future[Answer]) -> None:
         self.answer = answer
+        self._request = request
+        self._upstream: Upstream | None = None
         self._buffer = b""
         self._status = 0
         self._body: Body | None = None
         self._pieces: list[bytes] = []
         self._size = 0
 
+    def begin(self, upstream: Upstream) -> None:
+        """Ask, on a new connection."""
+        self._upstream = upstream
+        upstream.attach(self.receive, self.lost)
+        upstream.transport.write(self._request)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._upstream is not None:
+            self._upstream.abort()
+
     def receive(self, data: bytes) -> None:
         """Take bytes of the response."""
         try:
             self._read(data)
         except FramingError as error:
-            self._fail(ResponseError(str(error)))
+            self.fail(ResponseError(str(error)))
         except ResponseError as error:
-            self._fail(error)
+            self.fail(error)
 
     def lost(self, error: Exception | None) -> None:
         """The connection has ended."""
         if error is None and isinstance(self._body, OpenBody):
             self._complete()
         else:
-            self._fail(ConnectionResetError("the engine closed the connection before its answer was complete"))
+            self.fail(ConnectionResetError("the engine closed the connection before its answer was complete"))
 
     def _read(self, data: bytes) -> None:
         self._size += len(data)
@@ -86,6 +98,7 @@ class _Reader:
         if not self.answer.done():
             self.answer.set_result(Answer(self._status, b"".join(self._pieces)))
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
         if not self.answer.done():
             self.answer.set_exception(error)

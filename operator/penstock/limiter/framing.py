@@ -15,6 +15,8 @@ from penstock.limiter.head import CHUNKED, UNTIL_CLOSE
 
 CHUNK_LINE_LIMIT_BYTES = 280
 TRAILER_LIMIT_BYTES = 1024
+EVENT_CHUNK_END = b"\n\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
 KNOWN_START_BYTES = 5  # a size of up to three digits and its CR LF
 WHOLE_CHUNKS_LIMIT = 4096
 
@@ -112,6 +114,10 @@ class ChunkScanner:
 
     def feed(self, data: bytes, sink: Sink | None = None) -> int:
         """Scan; see `Body.feed`."""
+        if data == LAST_CHUNK and self.at_boundary:  # how nearly every stream ends
+            self.done = True
+            self.at_boundary = False
+            return len(data)
         used = self._scan(data, sink)
         self.at_boundary = not (self._left or self._held or self._closing or self._trailer or self.done)
         return used

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,17 +22,19 @@ from penstock.limiter.drain import Event, Phase, State
 from penstock.limiter.drainer import Drainer, Hands
 from penstock.limiter.engine import Poller, Sight
 from penstock.limiter.gate import BodyBudget, Gate
+from penstock.limiter.listener import Listener, bind
+from penstock.limiter.loop import running_loop
 from penstock.limiter.metrics import Metrics
 from penstock.limiter.refusal import Reason
 from penstock.limiter.relay import Relay
 from penstock.limiter.service import Service, Times
+from penstock.limiter.transport import Transport
 from penstock.limiter.upstream import Pool
 
 logger = logging.getLogger(__name__)
 
 ENGINE_HOST = "127.0.0.1"
 FLUSH_SECONDS = 0.8
-BACKLOG = 2048
 
 _EVENTS = {Sight.GONE: Event.ENGINE_GONE, Sight.HEALTHY: Event.ENGINE_READY}
 
@@ -55,7 +58,7 @@ class Limiter:
         on_policy: Callable[[PolicyFile], None] | None = None,
     ) -> None:
         self._settings = settings
-        self._loop = loop = asyncio.get_running_loop()
+        self._loop = loop = running_loop()
         self._times = times or Times()
         self._on_policy = on_policy
         self.listening = asyncio.Event()
@@ -107,15 +110,16 @@ class Limiter:
         tasks = [
             asyncio.create_task(work) for work in (self.poller.run(), self.metrics.watch_lag(), self._watch_policy())
         ]
-        api = await self._listen(self.relay, host, self._settings.api_port)
-        admin = await self._listen(self.admin, host, self._settings.admin_port)
-        logger.info("listening api_port=%d admin_port=%d", self._settings.api_port, self._settings.admin_port)
-        self.listening.set()
+        listeners: list[Listener] = []
         try:
+            listeners += self._listen(self.relay, host, self._settings.api_port)
+            listeners += self._listen(self.admin, host, self._settings.admin_port)
+            logger.info("listening api_port=%d admin_port=%d", self._settings.api_port, self._settings.admin_port)
+            self.listening.set()
             await self._stopped_or_failed(tasks)
         finally:
-            api.close()
-            admin.close()
+            for listener in listeners:
+                listener.close()
             await self._flush()
 
     def terminate(self) -> None:
@@ -157,10 +161,11 @@ class Limiter:
             },
         }
 
-    async def _listen(self, service: Service, host: str | None, port: int) -> asyncio.Server:
-        return await self._loop.create_server(
-            lambda: Connection(service, self._loop, self._times), host, port, backlog=BACKLOG, reuse_address=True
-        )
+    def _listen(self, service: Service, host: str | None, port: int) -> list[Listener]:
+        def accepted(sock: socket.socket) -> None:
+            Transport(self._loop, sock, Connection(service, self._loop, self._times))
+
+        return [Listener(self._loop, sock, accepted) for sock in bind(host, port)]
 
     async def _stopped_or_failed(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait until `stopped` is set; end the tasks that work in the background."""

@@ -96,7 +96,7 @@ class _LimiterCollector(Collector):
             refusals.add_metric([reason], count)
         yield refusals
         yield CounterMetricFamily(
-            "penstock_response_body_bytes", "Response body bytes sent to clients", relay.traffic.bytes_sent
+            "penstock_response_body_bytes", "Response body bytes sent to clients", relay.bytes_sent
         )
         yield GaugeMetricFamily("penstock_client_connections", "Open connections of clients", len(relay.connections))
         yield GaugeMetricFamily("penstock_engine_idle_connections", "Idle connections to the engine", len(relay.pool))

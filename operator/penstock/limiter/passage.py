@@ -2,20 +2,19 @@
 
 Theory of operation. Every read is followed through the body's framing to find its end, and passed on as it came: one
 write per read. A token stream makes the same kind of read again and again: one whole chunk that holds whole events.
-While nothing of a chunk or an event is outstanding (the passage is *at rest*), such a read is recognised by its size
-line and its last bytes, and leaves the passage at rest; everything else takes the long way through the framing.
+While nothing of a chunk or an event is outstanding the passage is *at rest*, and such a read leaves it at rest. So for
+that long, and while no bytes wait for the client, it puts itself on a lane (`selector`), which recognises such reads by
+their size line and last bytes and passes them on. Everything else comes here and is followed through the framing.
 
 The passage also knows what can be put into the body by the limiter itself, because that depends on where it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from penstock.limiter.framing import (
-    KNOWN_START_BYTES,
-    WHOLE_CHUNKS,
+    EVENT_CHUNK_END,
     Body,
     ChunkScanner,
     FramingError,
@@ -24,8 +23,9 @@ from penstock.limiter.framing import (
 )
 from penstock.limiter.head import ResponseHead
 from penstock.limiter.refusal import Dialect, Refused, stream_error
+from penstock.limiter.selector import DirectSelector
+from penstock.limiter.transport import Transport
 
-EVENT_CHUNK_END = b"\n\n\r\n"
 TAIL_BYTES = 6
 
 
@@ -53,16 +53,20 @@ class Traffic:
 
 
 class Passage:
-    """One response body on its way; feed it with `begin` once, then `receive`."""
+    """One response body on its way; give it `begin` once, then `read_from`."""
 
-    __slots__ = ("_at_rest", "_body", "_chunked", "_owner", "_stream", "_tail", "_traffic", "_unchunk", "_write")
+    __slots__ = (
+        "_at_rest", "_body", "_chunked", "_on_lane", "_owner", "_selector", "_sink", "_source", "_stream", "_tail",
+        "_traffic", "_unchunk",
+    )  # fmt: skip
 
     def __init__(
         self,
         head: ResponseHead,
         *,
         owner: Owner,
-        write: Callable[[bytes], None],
+        sink: Transport,
+        selector: DirectSelector,
         traffic: Traffic,
         unchunk: bool,
     ) -> None:
@@ -71,19 +75,22 @@ class Passage:
         Args:
             head: The engine's.
             owner: Told how it ends.
-            write: Sends to the client.
+            sink: The client's connection.
+            selector: Where there are lanes.
             traffic: Counts what is sent.
             unchunk: Whether the client knows no chunks and gets the payload without their frames.
         """
         self._body: Body = body_of(head.length)
         self._owner = owner
-        self._write = write
+        self._sink = sink
+        self._selector = selector
+        self._source: Transport | None = None
         self._traffic = traffic
         self._unchunk = unchunk
         self._chunked = isinstance(self._body, ChunkScanner) and not unchunk
         self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
         self._tail = b""
-        self._at_rest = False
+        self._at_rest = self._on_lane = False
 
     @property
     def ends_with_connection(self) -> bool:
@@ -100,19 +107,70 @@ class Passage:
         if data and not self._body.done:
             self._follow(data, head)
             return
-        self._write(head)
+        self._sink.write(head)
         if self._body.done:
             self._owner.completed(surplus=bool(data))
 
+    def read_from(self, source: Transport) -> None:
+        """Read the rest of the body from the engine's connection."""
+        self._source = source
+        source.receive = self.receive
+        self._change_lane()
+
     def receive(self, data: bytes) -> None:
-        """Pass on one read. This is the hot path: few steps, no call that is not needed, nothing kept."""
-        size = len(data)
-        if self._at_rest and WHOLE_CHUNKS.get(data[:KNOWN_START_BYTES]) == size and data[-4:] == EVENT_CHUNK_END:
-            self._traffic.bytes_sent += size
-            write = self._write  # calling the slot itself would take the slow way through its descriptor
-            write(data)
-        else:
-            self._follow(data)
+        """Pass on one read."""
+        self._follow(data)
+
+    def close(self) -> None:
+        """The body is over, or is to be."""
+        self._at_rest = False
+        self._change_lane()
+
+    # ---- on the lane
+
+    def not_whole(self, data: bytes) -> None:
+        """See `Lane.not_whole`."""
+        assert self._source is not None  # noqa: S101 - it has a lane
+        try:
+            if data:
+                self._follow(data)
+            else:
+                self._source.input_ended()
+        except Exception as error:
+            self._source.failed(error)
+
+    def not_read(self, error: OSError) -> None:
+        """See `Lane.not_read`."""
+        assert self._source is not None  # noqa: S101 - it has a lane
+        self._source.cannot_read(error)
+
+    def not_written(self, data: bytes, error: OSError) -> None:
+        """See `Lane.not_written`."""
+        self._sink.cannot_send(error, data)
+
+    def partly_written(self, rest: bytes) -> None:
+        """See `Lane.partly_written`."""
+        self._sink.keep(rest)
+
+    def halt(self) -> None:
+        """Bytes wait for the client; see `Feeder.halt`."""
+        if self._on_lane and self._source is not None:
+            self._on_lane = False
+            self._selector.close_lane(self._source.number)
+
+    def _change_lane(self) -> None:
+        """Be on a lane exactly while at rest and nothing waits for the client."""
+        if self._on_lane:
+            if not self._at_rest:
+                self._sink.feed_by(None)
+                self.halt()
+        elif self._at_rest and self._source is not None:
+            target = self._sink.feed_by(self)
+            if target >= 0:
+                self._on_lane = True
+                self._selector.open_lane(self._source.number, target, self)
+
+    # ---- what the limiter puts into the body
 
     def filler(self) -> bytes:
         """Return bytes that can be sent now without changing the body: a leading zero of the next chunk's size."""
@@ -135,15 +193,16 @@ class Passage:
             used = self._body.feed(data, payload.append if self._unchunk else None)
         except FramingError as error:
             if head:
-                self._write(head)
+                self._sink.write(head)
             self._stream = False  # nothing can be put into it any more
             self._owner.broke_off(error)
             return
         sent = b"".join(payload) if self._unchunk else data[:used]
         self._traffic.bytes_sent += len(sent)
         self._tail = (self._tail + sent)[-TAIL_BYTES:]
-        self._at_rest = self._chunked and self._body.at_boundary and sent.endswith(EVENT_CHUNK_END)
         if sent or head:
-            self._write(head + sent)
+            self._sink.write(head + sent)
+        self._at_rest = self._chunked and self._body.at_boundary and sent.endswith(EVENT_CHUNK_END)
+        self._change_lane()
         if self._body.done:
             self._owner.completed(surplus=used < len(data))

@@ -6,16 +6,16 @@ generation requests need one; reads are cheap and never limited.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.api.backend import MAXIMUM_BODY_MEBIBYTES
+from penstock.api.limiter import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
 from penstock.limiter.exchange import End, Exchange
 from penstock.limiter.gate import BodyBudget, Gate
 from penstock.limiter.head import RequestHead
+from penstock.limiter.loop import Loop
 from penstock.limiter.passage import Traffic
 from penstock.limiter.path import Route, Router, normalise
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
@@ -40,7 +40,7 @@ class Relay:
         exchanges: Requests at the engine, of both classes.
         ends: How many exchanges ended, by class and end.
         refusals: How many requests were refused, by reason.
-        traffic: Counts what is sent to clients.
+        traffic: Counts what passages send to clients themselves.
         read_seconds: How long the engine may take for a read request.
         maximum_body_mebibytes: From the policy.
         admits, leaving: Follow the drain.
@@ -51,7 +51,7 @@ class Relay:
     def __init__(
         self,
         *,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         pool: Pool,
         gate: Gate,
         budget: BodyBudget,
@@ -80,6 +80,11 @@ class Relay:
     def body_limit_bytes(self) -> int:
         """Largest request body."""
         return self.maximum_body_mebibytes * MEBIBYTE_BYTES
+
+    @property
+    def bytes_sent(self) -> int:
+        """Response body bytes sent to clients."""
+        return self.traffic.bytes_sent + self.loop.direct.lane_bytes
 
     @property
     def closing(self) -> bool:

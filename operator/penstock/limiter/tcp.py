@@ -1,4 +1,4 @@
-"""What the kernel knows about a connection and no transport tells.
+"""What the kernel does for a connection and knows about it, and no transport tells.
 
 A peer that closed its connection and one that only stopped sending look the same: end of file. They differ once
 something was sent: the first answers with a reset, which the kernel notes in the connection's state.
@@ -12,7 +12,6 @@ import socket
 import struct
 
 READ_BUFFER_BYTES = 64 * 1024
-WRITE_HIGH_WATER_BYTES = 64 * 1024
 
 _TCP_CLOSE = 7
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -33,10 +32,10 @@ def is_reset(transport: asyncio.Transport) -> bool:
     return info[0] == _TCP_CLOSE
 
 
-def bound_memory(transport: asyncio.Transport) -> None:
-    """Limit what one connection may hold: one read, and what waits to be written, are below 128 KiB each."""
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BUFFER_BYTES)
-    transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+def prepare(sock: socket.socket) -> None:
+    """Send small pieces at once, and bound what the kernel holds for us; accepted sockets inherit this."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BUFFER_BYTES)
 
 
 def reset(transport: asyncio.Transport) -> None:

@@ -9,10 +9,13 @@ to the caller, who may try again only what is safe to do twice.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
-from typing import cast
 
 from penstock.limiter import tcp
+from penstock.limiter.dial import Dial
+from penstock.limiter.loop import Loop
+from penstock.limiter.transport import Transport
 
 IDLE_LIMIT = 64
 REQUESTS_LIMIT = 90  # llama-server ends a connection after 100
@@ -29,40 +32,27 @@ class Upstream(asyncio.Protocol):
         idle_since: Loop time since which it is in the pool.
     """
 
-    transport: asyncio.Transport
+    transport: Transport
     lost: Callable[[Exception | None], None]
 
     def __init__(self) -> None:
         self.requests = 0
         self.idle_since = 0.0
         self.lost = _nobody
-        self._receive: Callable[[bytes], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's has the methods, not the base class
-        self._file_number: int = transport.get_extra_info("socket").fileno()
-        tcp.bound_memory(self.transport)
+        assert isinstance(transport, Transport)  # noqa: S101 - nobody else makes connections
+        self.transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        """Pass on. Bytes that nobody asked for show that the connection is of no use."""
-        if self._receive is None:
-            self.transport.abort()
-        else:
-            self._receive(data)
+    def data_received(self, _data: bytes) -> None:
+        """Bytes that nobody asked for show that the connection is of no use."""
+        self.transport.abort()
 
     def attach(self, receive: Callable[[bytes], None], lost: Callable[[Exception | None], None]) -> None:
         """Hand what the engine sends to `receive`, and the end of the connection to `lost`."""
-        self._receive = receive
+        self.transport.receive = receive
         self.lost = lost
-
-    def stream_to(self, receive: Callable[[bytes], None]) -> None:
-        """Hand the many reads that follow to `receive`, without `data_received` in between.
-
-        The transport is told the callable itself, which takes longer than one call but saves one per read.
-        """
-        self.data_received = receive  # type: ignore[method-assign, assignment]
-        self.transport.set_protocol(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Pass on, once."""
@@ -73,11 +63,7 @@ class Upstream(asyncio.Protocol):
     def detach(self) -> None:
         """Belong to nobody."""
         self.lost = _nobody
-        self._receive = None
-        if "data_received" in self.__dict__:
-            del self.data_received
-            if not self.transport.is_closing():
-                self.transport.set_protocol(self)
+        self.transport.receive = self.data_received
 
     def abort(self) -> None:
         """End the connection at once; the engine sees its client leave."""
@@ -86,7 +72,7 @@ class Upstream(asyncio.Protocol):
 
     def is_usable(self) -> bool:
         """Return whether it is open and silent, although the event loop may not have noticed yet what came."""
-        return not self.transport.is_closing() and tcp.is_quiet(self._file_number)
+        return not self.transport.is_closing() and tcp.is_quiet(self.transport.number)
 
     @property
     def reused(self) -> bool:
@@ -101,7 +87,7 @@ def _nobody(_error: Exception | None) -> None:
 class Pool:
     """Idle connections to one engine, the most recently used first."""
 
-    def __init__(self, host: str, port: int, *, idle_seconds: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: str, port: int, *, idle_seconds: float, loop: Loop) -> None:
         self.host = host
         self.port = port
         self._keep_seconds = max(0.0, idle_seconds - IDLE_MARGIN_SECONDS)
@@ -122,16 +108,16 @@ class Pool:
             upstream.abort()
         return None
 
-    async def connect(self) -> Upstream:
-        """Open a new connection.
+    def open(self, opened: Callable[[Upstream], object], failed: Callable[[OSError], object]) -> Dial:
+        """Open a new connection; one of the two is called, perhaps at once, unless the dial is cancelled."""
 
-        Raises:
-            OSError: the engine cannot be reached.
-            TimeoutError: it did not take the connection.
-        """
-        async with asyncio.timeout(CONNECT_SECONDS):
-            _, upstream = await self._loop.create_connection(Upstream, self.host, self.port)
-        return upstream
+        def connected(sock: socket.socket) -> None:
+            upstream = Upstream()
+            Transport(self._loop, sock, upstream)
+            opened(upstream)
+
+        address = (self.host, self.port)
+        return Dial(self._loop, address, seconds=CONNECT_SECONDS, opened=connected, failed=failed)
 
     def give(self, upstream: Upstream) -> None:
         """Take back a connection whose response was complete."""

@@ -1,0 +1,258 @@
+"""Lanes on real sockets: streams pass without being touched, and whatever is out of the ordinary leaves the lane."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.limiter.framing import ChunkScanner, FramingError
+from penstock.limiter.head import parse_response
+from penstock.limiter.loop import running_loop
+from penstock.limiter.passage import Passage, Traffic
+from penstock.limiter.transport import Transport
+
+PATIENCE_SECONDS = 10.0
+EVENT = b'data: {"a": 1}\n\n'
+END = b"0\r\n\r\n"
+HEAD = parse_response(
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n", method=b"POST"
+)
+BOUND_BYTES = 256 * 1024
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+CHUNK = chunk(EVENT)
+
+
+class Side(asyncio.Protocol):
+    """One of the limiter's two connections."""
+
+    other: Transport
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def eof_received(self) -> bool:
+        self.told.append("eof")
+        return False
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+        self.other.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.told.append("resume")
+        self.other.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.told.append(error if error is None else type(error))
+
+
+class Street:
+    """A stream from an engine to a client, with the sockets of both."""
+
+    def __init__(self) -> None:
+        self.ends: list[object] = []
+        self.traffic = Traffic()
+        self.engine_side, self.client_side = Side(), Side()
+        self.engine, self.source = self._connect(self.engine_side)
+        self.client, self.sink = self._connect(self.client_side)
+        self.engine_side.other, self.client_side.other = self.sink, self.source
+        self.passage = Passage(
+            HEAD,
+            owner=self,
+            sink=self.sink,
+            selector=running_loop().direct,
+            traffic=self.traffic,
+            unchunk=False,
+        )
+        self.passage.begin(b"", CHUNK)
+        self.passage.read_from(self.source)
+
+    @staticmethod
+    def _connect(protocol: asyncio.Protocol) -> tuple[socket.socket, Transport]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            theirs = socket.create_connection(listener.getsockname())
+            ours, _ = listener.accept()
+        for sock in (theirs, ours):
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        return theirs, Transport(running_loop(), ours, protocol)
+
+    def completed(self, *, surplus: bool) -> None:
+        self.ends.append("surplus" if surplus else "completed")
+        self.passage.close()
+
+    def broke_off(self, error: FramingError) -> None:
+        self.ends.append(type(error))
+        self.passage.close()
+
+    async def read(self, size: int) -> bytes:
+        loop, data = asyncio.get_running_loop(), bytearray()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(data) < size:
+                piece = await loop.sock_recv(self.client, size - len(data))
+                assert piece, "the stream ended"
+                data += piece
+        return bytes(data)
+
+
+@pytest.fixture
+async def street() -> AsyncIterator[Street]:
+    """A stream that has just brought its first event."""
+    street = Street()
+    assert await street.read(len(CHUNK)) == CHUNK
+    yield street
+    street.source.abort()
+    street.sink.abort()
+    await asyncio.sleep(0.01)
+    street.engine.close()
+    street.client.close()
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():  # noqa: ASYNC110 - plain state without an event
+            await asyncio.sleep(0.005)
+
+
+async def test_known_chunks_of_whole_events_are_not_scanned(street: Street, monkeypatch) -> None:
+    monkeypatch.setattr(ChunkScanner, "feed", None)
+    before = running_loop().direct.lane_bytes
+    for _ in range(3):
+        street.engine.send(CHUNK)
+        assert await street.read(len(CHUNK)) == CHUNK
+    assert running_loop().direct.lane_bytes - before == 3 * len(CHUNK)
+    assert street.traffic.bytes_sent == len(CHUNK)
+
+
+async def test_other_chunks_take_the_long_way_and_the_lane_stays_open(street: Street, monkeypatch) -> None:
+    other = chunk(EVENT * 3) + chunk(EVENT)
+    street.engine.send(other)
+    assert await street.read(len(other)) == other
+    monkeypatch.setattr(ChunkScanner, "feed", None)
+    street.engine.send(CHUNK)
+    assert await street.read(len(CHUNK)) == CHUNK
+
+
+async def test_the_end_of_a_body_is_seen_and_closes_the_lane(street: Street) -> None:
+    street.engine.send(CHUNK)
+    assert await street.read(len(CHUNK)) == CHUNK
+    street.engine.send(END)
+    assert await street.read(len(END)) == END
+    assert street.ends == ["completed"]
+    seen: list[bytes] = []
+    street.source.receive = seen.append
+    street.engine.send(CHUNK)
+    await until(lambda: seen == [CHUNK])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [CHUNK[:-1] + b"x", CHUNK + b"zz\r\n", CHUNK[:-4] + b"ab\n\n\r\n"],
+    ids=["no line end", "bad size behind", "longer than its size"],
+)
+async def test_a_known_size_does_not_excuse_broken_framing(street: Street, read: bytes) -> None:
+    street.engine.send(read)
+    await until(lambda: street.ends == [FramingError])
+
+
+async def test_a_known_chunk_inside_another_one_is_no_chunk(street: Street) -> None:
+    outer = chunk(CHUNK * 2 + b"tail")
+    for piece in (outer[:4], CHUNK, CHUNK, b"tail\r\n", CHUNK, END):
+        street.engine.send(piece)
+        assert await street.read(len(piece)) == piece
+    assert street.ends == ["completed"]
+
+
+async def test_a_client_that_reads_slowly_gets_everything_in_order_and_holds_little(street: Street) -> None:
+    """The lane closes while bytes wait and opens again; what is put in between keeps its place."""
+    loop, count = asyncio.get_running_loop(), 20_000
+    numbered = [chunk(b"data: %08d\n\n" % number) for number in range(count)]
+
+    async def produce() -> None:
+        for number in range(0, count, 50):
+            await loop.sock_sendall(street.engine, b"".join(numbered[number : number + 50]))
+            await asyncio.sleep(0)
+
+    producing = asyncio.create_task(produce())
+    await until(lambda: "pause" in street.client_side.told)
+    await asyncio.sleep(0.05)
+    assert 0 < street.sink.get_write_buffer_size() <= BOUND_BYTES
+    assert not producing.done()
+    same = await street.read(sum(map(len, numbered))) == b"".join(numbered)
+    assert same
+    await producing
+    before = running_loop().direct.lane_bytes
+    street.engine.send(CHUNK)
+    assert await street.read(len(CHUNK)) == CHUNK
+    assert running_loop().direct.lane_bytes > before
+
+
+async def test_what_somebody_else_writes_keeps_its_place(street: Street) -> None:
+    """A filler that has to wait goes out before the chunks that come after it."""
+    large = bytes(500_000)
+    street.client_side.other = street.sink  # this client does not slow its engine down
+    street.sink.write(large)
+    assert street.sink.get_write_buffer_size() > 0
+    street.engine.send(CHUNK)
+    await asyncio.sleep(0.05)
+    same = await street.read(len(large) + len(CHUNK)) == large + CHUNK
+    assert same
+
+
+@pytest.mark.parametrize("how", ["reset", "close"])
+async def test_a_client_that_leaves_ends_its_own_connection_only(street: Street, how: str) -> None:
+    if how == "reset":
+        street.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    street.client.close()
+    street.engine.send(CHUNK)
+    await until(street.sink.is_closing)
+    street.engine.send(CHUNK)
+    await asyncio.sleep(0.02)
+    assert [told for told in street.client_side.told if told != "eof"] in ([None], [ConnectionResetError])
+    assert street.engine_side.told == []
+
+
+@pytest.mark.parametrize(("how", "told"), [("close", ["eof", None]), ("reset", [ConnectionResetError])])
+async def test_an_engine_that_leaves_is_noticed_on_the_lane(street: Street, how: str, told: list[object]) -> None:
+    street.engine.send(CHUNK)
+    assert await street.read(len(CHUNK)) == CHUNK
+    if how == "reset":
+        street.engine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    street.engine.close()
+    await until(lambda: street.engine_side.told == told)
+
+
+@pytest.mark.parametrize("end", ["close", "abort", "write_eof"])
+async def test_nothing_is_written_to_a_client_whose_connection_was_ended(street: Street, end: str) -> None:
+    """Not even by events of the same batch."""
+    getattr(street.sink, end)()
+    before = running_loop().direct.lane_bytes
+    street.engine.send(CHUNK)
+    if end == "write_eof":
+        reports: list[object] = []
+        running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
+        await until(lambda: bool(reports))
+    else:
+        await asyncio.sleep(0.05)
+    assert running_loop().direct.lane_bytes == before
+    assert await asyncio.get_running_loop().sock_recv(street.client, 100) == b""
+
+
+async def test_a_paused_stream_stays_on_its_lane(street: Street) -> None:
+    street.source.pause_reading()
+    street.engine.send(CHUNK)
+    await asyncio.sleep(0.05)
+    before = running_loop().direct.lane_bytes
+    street.source.resume_reading()
+    assert await street.read(len(CHUNK)) == CHUNK
+    assert running_loop().direct.lane_bytes > before
