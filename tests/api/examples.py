@@ -12,6 +12,7 @@ from penstock.api.crd import schema
 
 Value = Any
 MATCHES = re.compile(r"self\.matches\('(.*)'\)", re.DOTALL)
+KEYS_MATCH = re.compile(r"!self\.exists\(k, (!?)k\.matches\('(.*)'\)\)", re.DOTALL)
 
 CRD_SCHEMA = schema()
 
@@ -40,7 +41,7 @@ def vllm(*, args: list[str] | None = None, **spec: Value) -> dict[str, Value]:
 
 
 def for_jsonschema(node: dict[str, Value]) -> dict[str, Value]:
-    """Return a structural schema that the jsonschema library understands: rules about one string become patterns.
+    """Return a structural schema that the jsonschema library understands: rules about text and keys become patterns.
 
     Rules over several fields stay out; they are proved on a real API server.
     """
@@ -55,11 +56,24 @@ def for_jsonschema(node: dict[str, Value]) -> dict[str, Value]:
     for rule in node.get("x-kubernetes-validations", ()):
         match = MATCHES.fullmatch(rule["rule"])
         if match and node.get("type") == "string":
-            result["pattern"] = match[1].replace("\\\\", "\\").replace("\\'", "'")
+            result["pattern"] = _unquoted(match[1])
+        keys = KEYS_MATCH.fullmatch(rule["rule"])
+        if keys:
+            names = {"pattern": _whole(_unquoted(keys[2]))}
+            result.setdefault("allOf", []).append({"propertyNames": names if keys[1] else {"not": names}})
     if "pattern" in result:
-        # Python's `$` also matches before a line break at the end; Go's does not.
-        result["pattern"] = rf"\A(?:{result['pattern'].removesuffix('$')})\Z"
+        result["pattern"] = _whole(result["pattern"])
     return result
+
+
+def _unquoted(literal: str) -> str:
+    """Return the text of a CEL string literal."""
+    return literal.replace("\\\\", "\\").replace("\\'", "'")
+
+
+def _whole(pattern: str) -> str:
+    """Return a pattern that reads `$` as Go does: Python's also matches before a line break at the end."""
+    return rf"\A(?:{pattern.removesuffix('$')})\Z"
 
 
 VALIDATOR = jsonschema.Draft202012Validator(for_jsonschema(CRD_SCHEMA))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.api.conditions import ConditionType, Reason
 from penstock.api.reference import page
 from tests.api.examples import CRD_SCHEMA, nodes
 
@@ -26,3 +29,9 @@ def test_defaults_and_ranges_are_told() -> None:
     assert "| `type` | `VLLM`, `LlamaCpp` | required |" in PAGE
     assert "| `enforceEager` | boolean | `false` |" in PAGE
     assert "| `limits` | map of quantity |" in PAGE
+
+
+@pytest.mark.parametrize("word", [*ConditionType, *Reason])
+def test_every_condition_and_reason_is_told_with_its_meaning(word: str) -> None:
+    (line,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{word}` | "))
+    assert line.endswith(". |")

@@ -67,7 +67,9 @@ def _arrays(node: Schema) -> st.SearchStrategy[list[Any]]:
 
 def _objects(node: Schema) -> st.SearchStrategy[dict[str, Any]]:
     if "additionalProperties" in node:
-        names = st.sampled_from(["cpu", "memory", "nvidia.com/gpu"])
+        good = st.sampled_from(["cpu", "memory", "nvidia.com/gpu"])
+        bad = st.sampled_from(["", "a b", "serving.penstock.dev/backend", "app.kubernetes.io/name", "a/b/c", "x\n"])
+        names = _mostly(good, bad, one_in=12) if node.get("x-kubernetes-validations") else good
         return st.dictionaries(names, values(node["additionalProperties"]))
     fields = {name: values(field) for name, field in node.get("properties", {}).items()}
     required = {name: strategy for name, strategy in fields.items() if name in node.get("required", ())}

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from penstock.cli import operator as operator_command
 from penstock.cli.main import SUBCOMMANDS, cli
+from penstock.kube.election import LeadershipLost
 from penstock.kube.errors import Unavailable
 from penstock.runtime import app, log
 from penstock.runtime.settings import OperatorSettings
-from penstock.runtime.source import WatchFailed
 
 
 def run(*arguments, **environment):
@@ -70,11 +70,23 @@ def test_both_ways_to_ask_for_the_version_agree():
         (["nothing"], "No such command 'nothing'"),
         (["operator"], "--image (PENSTOCK_IMAGE) is missing"),
         (["operator", "--image", "x", "--workers", "0"], "--workers (PENSTOCK_WORKERS) is wrong"),
+        (
+            ["operator", "--image", "x", "--lease-duration-seconds", "5"],
+            "--lease-renew-deadline-seconds (PENSTOCK_LEASE_RENEW_DEADLINE_SECONDS) is wrong",
+        ),
         (["operator", "--image", "x", "--workers", "many"], "'many' is not a valid integer"),
         (["operator", "--image", "x", "--kubeconfig", "/nowhere"], "'/nowhere' does not exist"),
         (["limiter"], "PENSTOCK_BACKEND_NAME is missing"),
     ],
-    ids=["unknown command", "no image", "out of range", "no number", "no kubeconfig", "limiter without settings"],
+    ids=[
+        "unknown command",
+        "no image",
+        "out of range",
+        "lease times",
+        "no number",
+        "no kubeconfig",
+        "limiter without settings",
+    ],
 )
 def test_wrong_usage_is_a_sentence_and_status_2(arguments, words):
     result = run(*arguments)
@@ -92,7 +104,12 @@ def test_no_cluster_is_a_sentence_and_status_2(tmp_path):
 
 @pytest.mark.parametrize(
     "error",
-    [app.StartFailed("a permission is missing"), Unavailable("no answer"), WatchFailed("gone"), OSError("port in use")],
+    [
+        app.StartFailed("a permission is missing"),
+        Unavailable("no answer"),
+        LeadershipLost("another leads"),
+        OSError("port in use"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_operator_that_cannot_go_on_says_why_and_ends_with_1(monkeypatch, error):

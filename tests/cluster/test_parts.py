@@ -71,8 +71,8 @@ def test_kube_proxy_leaves_connection_tracking_limits_alone(folders, credentials
     assert set(conntrack.values()) == {0, "0s"}
 
 
-def test_the_api_server_calls_kubelets_by_address_and_checks_who_answers(credentials):
-    argv = parts.api_server(PROGRAM, credentials)
+def test_the_api_server_calls_kubelets_by_address_and_checks_who_answers(folders, credentials):
+    argv = parts.api_server(PROGRAM, folders, credentials=credentials)
     assert "--kubelet-preferred-address-types=InternalIP" in argv
     assert f"--kubelet-certificate-authority={credentials.authority.certificate}" in argv
 
@@ -90,3 +90,18 @@ def test_commands_and_pods_ask_the_same_dns(folders, credentials):
 def test_every_part_has_a_kubeconfig_for_the_server_on_node_1(credentials, user):
     config = json.loads(credentials.path(user).read_text())
     assert config["clusters"][0]["cluster"]["server"] == "https://198.18.0.1:6443"
+
+
+def test_the_api_server_keeps_an_audit_log_among_the_logs(folders, credentials):
+    argv = parts.api_server(PROGRAM, folders, credentials=credentials)
+    settings = dict(argument.partition("=")[::2] for argument in argv[1:])
+    assert settings["--audit-log-path"] == str(folders.logs / "audit.log")
+    assert json.loads(Path(settings["--audit-policy-file"]).read_text())["kind"] == "Policy"
+
+
+def test_only_the_api_server_may_speak_for_others_to_what_it_aggregates(folders, credentials):
+    argv = parts.api_server(PROGRAM, folders, credentials=credentials)
+    settings = dict(argument.partition("=")[::2] for argument in argv[1:])
+    assert settings["--requestheader-allowed-names"] == "front-proxy-client"
+    assert settings["--proxy-client-cert-file"] == str(credentials.front_proxy.certificate)
+    assert settings["--requestheader-client-ca-file"] == str(credentials.authority.certificate)

@@ -47,6 +47,11 @@ LLAMA_CPP_FLAGS = [flag for entry in llamacpp.OWNED for flag in entry.flags]
         ("--disable-log-stats", "metrics"),
         ("--shutdown-timeout", "spec.drain.timeoutSeconds"),
         ("--device-memory-utilization", "gpuMemoryUtilizationPercent"),
+        ("--hf-token=hf_x", "tokenSecretRef"),
+        ("-n2", "short for `-n`"),
+        ("-r=0", "one replica is one pod"),
+        ("-tp.x", "tensorParallelSize"),
+        ("--served_model_name.x+", "spec.model.name"),
         ("--", "remove it"),
     ],
 )
@@ -68,6 +73,7 @@ def test_vllm_arguments_that_penstock_owns_are_refused(word: str, instead: str) 
         ["--override-generation-config", '{"temperature": -1}'],
         ["--num-gpu-blocks-override", "-1", "-"],
         ["--disable-log-requests"],
+        ["-ep", "-O2", "-cc.mode", "3", "-sc", "{}"],
         ["--no-enable-prefix-caching"],
     ],
 )
@@ -84,20 +90,19 @@ class Parser(argparse.ArgumentParser):
 
 @given(st.data())
 def test_nothing_that_argparse_reads_as_an_owned_flag_passes(data: st.DataObject) -> None:
-    """The real parser is the judge: it takes any unambiguous beginning of a flag, and `=`."""
+    """The real parser is the judge: it takes any unambiguous beginning of a flag, `=`, and values behind one letter."""
     parser = Parser(add_help=False)
-    long_flags = [flag for flag in VLLM_FLAGS if flag.startswith("--")]
-    for flag in long_flags:
+    for flag in VLLM_FLAGS:
         parser.add_argument(flag, nargs="?", const="given")
-    flag = data.draw(st.sampled_from(long_flags))
-    length = data.draw(st.integers(3, len(flag)))
-    word = flag[:length] + data.draw(st.sampled_from(["", "=x"]))
+    flag = data.draw(st.sampled_from(VLLM_FLAGS))
+    length = data.draw(st.integers(2, len(flag)).filter(lambda length: flag[:length] != "--"))
+    word = flag[:length] + data.draw(st.sampled_from(["", "=x", "2"]))
     try:
         read = parser.parse_args([word])
     except argparse.ArgumentError:
         return  # ambiguous: the engine does not start with it
     assert any(value is not None for value in vars(read).values())
-    assert VLLM.check_args([word])
+    assert VLLM.check_args([word]), word
 
 
 @pytest.mark.parametrize(
@@ -124,6 +129,15 @@ def test_nothing_that_argparse_reads_as_an_owned_flag_passes(data: st.DataObject
         ("--models-dir", "a backend for each model"),
         ("--tools", "run commands"),
         ("--slot_save_path", "remove it"),
+        ("--alias", "spec.model.name"),
+        ("--parallel", "spec.engine.maxConcurrency"),
+        ("--n-gpu-layers", "spec.engine.llamaCpp.gpuLayers"),
+        ("--gpu_layers", "spec.engine.llamaCpp.gpuLayers"),
+        ("--hf-repo", "spec.model.source"),
+        ("-hft", "tokenSecretRef"),
+        ("--model-url", "spec.model.source"),
+        ("-no-kvu", "spec.engine.contextLength"),
+        ("--webui", "remove it"),
     ],
 )
 def test_llama_cpp_compares_whole_words(word: str, instead: str | None) -> None:
@@ -187,6 +201,10 @@ def test_no_flag_is_listed_twice(flags: list[str]) -> None:
         (EngineType.LLAMA_CPP, "LLAMA_ARG_HOST", True),
         (EngineType.LLAMA_CPP, "LLAMA_API_KEY", True),
         (EngineType.LLAMA_CPP, "AIP_HTTP_PORT", True),
+        (EngineType.LLAMA_CPP, "LLAMA_SERVER_SLOTS_DEBUG", True),
+        (EngineType.LLAMA_CPP, "LLAMA_CACHE", False),
+        (EngineType.VLLM, "VLLM_USE_RUST_FRONTEND", True),
+        (EngineType.VLLM, "VLLM_ENGINE_READY_TIMEOUT_S", True),
         (EngineType.LLAMA_CPP, "CUDA_VISIBLE_DEVICES", False),
     ],
 )

@@ -60,6 +60,7 @@ def test_the_total_context_is_that_of_all_slots(engine: dict[str, int], slots: i
     """llama.cpp divides the total by the slots, so each request gets the context length that was asked for."""
     assert args(engine=engine) == [*HEAD, "-np", str(slots), "-c", str(context), *TAIL]
     assert ENGINE.concurrency(spec(engine=engine)) == slots
+    assert ENGINE.context_tokens(spec(engine=engine)) == context // slots
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,23 @@ def test_the_image_is_run_as_it_is() -> None:
 def test_the_default_image_fits_the_accelerator(limits: dict[str, int], image: str) -> None:
     assert ENGINE.image(spec(resources={"limits": limits})) == image
     assert str(ENGINE.version_of(spec(resources={"limits": limits}))) == "b11434"
+
+
+@pytest.mark.parametrize(
+    ("engine", "image", "version"),
+    [
+        ({}, "mirror.example/llama.cpp:server-b12000", "b12000"),
+        ({"image": "own.example/llama:b11500"}, "own.example/llama:b11500", "b11500"),
+        ({"version": "b11000"}, "mirror.example/llama.cpp:server-b12000", "b11000"),
+    ],
+    ids=["nothing given", "an image given", "a version given"],
+)
+def test_an_administrators_default_image_stands_in_for_the_pinned_one(
+    engine: dict[str, str], image: str, version: str
+) -> None:
+    default = "mirror.example/llama.cpp:server-b12000"
+    assert ENGINE.image(spec(engine=engine), default=default) == image
+    assert str(ENGINE.version_of(spec(engine=engine), default=default)) == version
 
 
 @pytest.mark.parametrize(

@@ -229,5 +229,11 @@ def test_the_default_image_is_one_whose_version_is_known() -> None:
     assert ENGINE.version_of(spec()) == EngineVersion((0, 32, 0))
 
 
+def test_what_only_the_running_engine_knows_is_unknown() -> None:
+    assert (ENGINE.concurrency(spec()), ENGINE.context_tokens(spec())) == (None, None)
+    given = spec(engine={"maxConcurrency": 8, "contextLength": 100})
+    assert (ENGINE.concurrency(given), ENGINE.context_tokens(given)) == (8, 100)
+
+
 def test_stopping_takes_as_long_as_the_engine_is_told() -> None:
     assert args("0.32.0")[args("0.32.0").index("--shutdown-timeout") + 1] == str(ENGINE.stop_seconds(None))

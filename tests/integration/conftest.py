@@ -40,6 +40,11 @@ PATHS = {
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "PodMonitor": "/apis/monitoring.coreos.com/v1/namespaces/{}/podmonitors",
+    "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
     "Event": "/api/v1/namespaces/{}/events",
     "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
@@ -49,6 +54,21 @@ PATHS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+}
+
+
+ANY_LEASE: Object = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "any-lease", "namespace": "penstock-system"},
+    "rules": [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]}],
+}
+MAY_HOLD_ANY_LEASE: Object = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "any-lease", "namespace": "penstock-system"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "any-lease"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR_USER}],
 }
 
 
@@ -142,6 +162,8 @@ class OperatorProcess:
             "PENSTOCK_HEALTH_PORT": str(self.health),
             "PENSTOCK_METRICS_PORT": str(self.metrics),
             "PENSTOCK_RESYNC_SECONDS": str(RESYNC_SECONDS),
+            # Operators of different tests run side by side and must not wait for each other.
+            "PENSTOCK_LEASE_NAME": f"operator-{self.health}",
         }
         with log.open("w") as output:
             self.process = subprocess.Popen(
@@ -160,6 +182,12 @@ class OperatorProcess:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz", timeout=5) as answer:
                 return answer.status == 200
+        except OSError:
+            return False
+
+    def leads(self) -> bool:
+        try:
+            return self.metric("penstock_operator_leader") == 1
         except OSError:
             return False
 
@@ -212,12 +240,13 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     client.close()
 
 
-@pytest.fixture(scope="session")
-def installed(api: Api) -> None:
-    """Everything in deploy/install.yaml except the operator itself, which runs beside the API server here."""
+def install(api: Api) -> None:
+    """Apply everything in deploy/install.yaml except the operator itself, which runs beside the API server here."""
     for obj in yaml.safe_load_all((REPOSITORY / "deploy" / "install.yaml").read_text()):
-        if obj["kind"] not in ("Deployment", "Service"):
+        if obj["kind"] not in ("Deployment", "Service", "PodDisruptionBudget"):
             api.apply(obj)
+    api.apply(ANY_LEASE)
+    api.apply(MAY_HOLD_ANY_LEASE)
 
     def established() -> bool:
         crd = api.get("CustomResourceDefinition", "", "llmbackends.serving.penstock.dev")
@@ -225,6 +254,11 @@ def installed(api: Api) -> None:
         return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
     wait_for(established, "established CRD")
+
+
+@pytest.fixture(scope="session")
+def installed(api: Api) -> None:
+    install(api)
 
 
 @pytest.fixture(scope="session")
@@ -252,10 +286,12 @@ def start_operator(
         process.process.wait()
 
 
-@pytest.fixture(scope="session")
-def operator(start_operator: Callable[..., OperatorProcess]) -> OperatorProcess:
-    """The operator that serves all namespaces."""
-    return start_operator().until_ready()
+@pytest.fixture(scope="module")
+def operator(start_operator: Callable[..., OperatorProcess]) -> Iterator[OperatorProcess]:
+    """The operator that serves all namespaces; it ends with its module, so others have the cluster to themselves."""
+    process = start_operator().until_ready()
+    yield process
+    process.stop()
 
 
 @pytest.fixture
@@ -293,3 +329,13 @@ def make_backend_fixture() -> Callable[..., Object]:
 @pytest.fixture(scope="session", name="wait_for")
 def wait_for_fixture() -> Callable[..., Any]:
     return wait_for
+
+
+@pytest.fixture(scope="session", name="make_api")
+def make_api_fixture() -> Callable[[ControlPlane], Api]:
+    return Api
+
+
+@pytest.fixture(scope="session", name="install")
+def install_fixture() -> Callable[[Api], None]:
+    return install

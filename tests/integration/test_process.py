@@ -10,12 +10,15 @@ import requests
 pytestmark = pytest.mark.integration
 
 
-def test_two_operators_that_start_together_make_one_drain_key(api, plane, installed, start_operator, namespace):
+def test_two_operators_that_start_together_make_one_drain_key(
+    api, plane, installed, start_operator, namespace, wait_for
+):
+    """Two installations in one namespace: each has its own leader, and both take the same key."""
     flags = ("--namespace", namespace, "--watch-namespaces", namespace)
     first, second = (start_operator(*flags, kubeconfig=plane.kubeconfig) for _ in range(2))
-    first.until_ready()
+    for operator in (first, second):
+        wait_for(operator.leads, "leader")
     key = api.get("Secret", namespace, "penstock-drain-key")
-    second.until_ready()
     after = api.get("Secret", namespace, "penstock-drain-key")
     assert after["metadata"]["resourceVersion"] == key["metadata"]["resourceVersion"]
     assert len(base64.b64decode(key["data"]["key"])) == 32
@@ -26,7 +29,7 @@ def test_two_operators_that_start_together_make_one_drain_key(api, plane, instal
 def test_a_deleted_drain_key_comes_back_as_it_was(api, plane, installed, start_operator, namespace, wait_for):
     flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
     operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
-    key = api.get("Secret", namespace, "penstock-drain-key")["data"]
+    key = wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")["data"]
     api.delete("Secret", namespace, "penstock-drain-key")
     assert wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")["data"] == key
     assert operator.stop() == 0
@@ -35,6 +38,7 @@ def test_a_deleted_drain_key_comes_back_as_it_was(api, plane, installed, start_o
 def test_another_drain_key_is_left_in_place_and_told(api, plane, installed, start_operator, namespace, wait_for):
     flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
     operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
+    wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")
     other = {"key": base64.b64encode(b"x" * 32).decode()}
     api.patch("Secret", namespace, "penstock-drain-key", {"data": other})
     wait_for(lambda: "holds another drain key" in operator.text(), "warning")
@@ -94,7 +98,7 @@ def test_without_rights_it_says_which_one_is_missing_and_ends(plane, start_opera
 def test_without_its_namespace_it_says_so_and_ends(start_operator):
     operator = start_operator("--start-patience-seconds", "0", "--namespace", "nowhere")
     assert operator.ended() == 1
-    assert "the drain key cannot be kept in namespace nowhere" in operator.text().splitlines()[-1]
+    assert "cannot be kept in namespace nowhere" in operator.text().splitlines()[-1]
     assert "Traceback" not in operator.text()
 
 
@@ -116,7 +120,8 @@ def test_limited_to_a_namespace_it_leaves_others_alone_and_needs_a_role_only(
             }
         )
     kubeconfig = plane.kubeconfig_for("limited", groups=["system:authenticated"])
-    operator = start_operator("--watch-namespaces", "served", kubeconfig=kubeconfig)
+    flags = ("--watch-namespaces", "served", "--lease-name", "penstock-operator")
+    operator = start_operator(*flags, kubeconfig=kubeconfig)
     operator.until_ready()
     for name in ("served", "not-served"):
         api.apply(make_backend(name, name="limited"))

@@ -8,10 +8,10 @@ import yaml
 from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 
-from penstock.kube import client as client_module
 from penstock.kube import errors
 from penstock.kube.client import KubernetesClient
 from penstock.kube.kinds import CONFIG_MAP, LLM_BACKEND
+from penstock.kube.pace import Pace
 from penstock.resources.objects import Key
 
 KEY = Key("n", "x")
@@ -23,11 +23,13 @@ class Server:
 
     def __init__(self):
         self.requests, self.answers = [], []
+        self.asked = asyncio.Event()
 
     async def handle(self, request):
         self.requests.append(
             (request.method, request.path, dict(request.query), dict(request.headers), await request.text())
         )
+        self.asked.set()
         answer = self.answers.pop(0) if self.answers else web.json_response({})
         if isinstance(answer, float):
             await asyncio.sleep(answer)
@@ -163,9 +165,8 @@ async def test_a_pause_asked_for_is_passed_on(server, client):
     assert caught.value.retry_after_seconds == 3
 
 
-async def test_no_answer_in_time_is_unavailable(server, monkeypatch):
-    monkeypatch.setattr(client_module, "REQUEST_TIMEOUT_SECONDS", 0.2)
-    client = KubernetesClient(Configuration(host=server.url))
+async def test_no_answer_in_time_is_unavailable(server):
+    client = KubernetesClient(Configuration(host=server.url), timeout_seconds=0.2)
     server.answers = [5.0]
     with pytest.raises(errors.Unavailable, match="no answer"):
         await client.get(CONFIG_MAP, KEY)
@@ -177,3 +178,111 @@ async def test_nobody_there_is_unavailable(unused_tcp_port):
     with pytest.raises(errors.Unavailable, match="cannot reach"):
         await client.get(CONFIG_MAP, KEY)
     await client.close()
+
+
+class Leadership:
+    """A guard that can be lost at any moment."""
+
+    def __init__(self):
+        self.lost, self.asked = False, 0
+
+    def check(self):
+        self.asked += 1
+        if self.lost:
+            raise errors.NotLeading("lost")
+
+
+@pytest.fixture
+def leadership():
+    return Leadership()
+
+
+@pytest.fixture
+async def fenced(server, leadership):
+    client = KubernetesClient(Configuration(host=server.url), guard=leadership.check, connections=1)
+    yield client
+    await client.close()
+
+
+WRITES = {
+    "apply": lambda client: client.apply(OBJECT),
+    "create": lambda client: client.create(OBJECT),
+    "delete": lambda client: client.delete(CONFIG_MAP, KEY, uid="u"),
+    "patch": lambda client: client.patch(CONFIG_MAP, KEY, {}, uid="u"),
+    "status": lambda client: client.patch_status(OBJECT),
+    "replace": lambda client: client.replace(OBJECT),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+async def test_without_the_lead_nothing_is_written(server, fenced, leadership, write):
+    leadership.lost = True
+    with pytest.raises(errors.NotLeading, match="lost"):
+        await write(fenced)
+    assert server.requests == []
+    leadership.lost = False
+    await write(fenced)
+    assert len(server.requests) == 1
+
+
+async def test_reads_need_no_lead(server, fenced, leadership):
+    leadership.lost = True
+    await fenced.get(CONFIG_MAP, KEY)
+    server.answers = [web.json_response({"metadata": {}, "items": []})]
+    await fenced.list(CONFIG_MAP)
+    assert len(server.requests) == 2
+    assert leadership.asked == 0
+
+
+async def test_a_write_that_waits_for_a_connection_is_fenced_off_when_its_turn_comes(server, fenced, leadership):
+    """The process is stopped while one request is under way and others wait for its connection."""
+    server.answers = [0.3]
+    first = asyncio.create_task(fenced.apply(OBJECT))
+    await server.asked.wait()
+    waiting = [asyncio.create_task(fenced.apply(OBJECT)) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    leadership.lost = True
+    assert await first == {}
+    for end in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(end, errors.NotLeading)
+    assert len(server.requests) == 1
+
+
+async def test_a_write_that_waits_in_the_pace_is_fenced_off_when_its_turn_comes(server, leadership):
+    pace = Pace(writes_per_second=5, burst=1)
+    client = KubernetesClient(Configuration(host=server.url), guard=leadership.check, pace=pace)
+    await client.apply(OBJECT)
+    waiting = asyncio.create_task(client.apply(OBJECT))
+    await asyncio.sleep(0.05)
+    leadership.lost = True
+    with pytest.raises(errors.NotLeading):
+        await waiting
+    assert len(server.requests) == 1
+    await client.close()
+
+
+async def test_an_answer_429_pauses_every_request(server):
+    client = KubernetesClient(Configuration(host=server.url), pace=Pace(writes_per_second=1000, burst=1000))
+    server.answers = [refusal(429, **{"Retry-After": "1"})]
+    with pytest.raises(errors.TooManyRequests):
+        await client.get(CONFIG_MAP, KEY)
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
+    await client.apply(OBJECT)
+    assert loop.time() - asked > 0.5
+    await client.close()
+
+
+async def test_a_replacement_carries_the_object_as_it_was_read(server, client):
+    obj = {**OBJECT, "metadata": {**OBJECT["metadata"], "resourceVersion": "7"}}
+    await client.replace(obj)
+    method, path, _query, _headers, body = server.requests[0]
+    assert (method, path) == ("PUT", "/api/v1/namespaces/n/configmaps/x")
+    assert json.loads(body) == obj
+
+
+async def test_what_the_server_says_of_itself_is_read_by_path(server, client, calls):
+    server.answers = [web.json_response({"minor": "34"})]
+    assert await client.read("/version") == {"minor": "34"}
+    assert server.requests[0][:2] == ("GET", "/version")
+    assert calls == [("read", "", "ok")]

@@ -9,6 +9,7 @@ from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.objects import Key
 
+KINDS = (LLM_BACKEND, CONFIG_MAP, SERVICE)
 OWNER = {"apiVersion": "serving.penstock.dev/v1alpha1", "kind": "LLMBackend", "uid": "o", "controller": True}
 
 
@@ -30,7 +31,7 @@ async def keys(queue):
 
 async def run(cluster, cache, namespaces=()):
     queue = WorkQueue()
-    await audit(cluster, cache, queue, namespaces=namespaces)
+    await audit(cluster, cache, queue, namespaces=namespaces, kinds=KINDS)
     return await keys(queue)
 
 

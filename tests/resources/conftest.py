@@ -1,4 +1,4 @@
-"""Backends as the API server hands them out, and what the operator adds."""
+"""Backends as the API server hands them out, what the operator adds, and the way to what is built from them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.api.backend import LLMBackend
+from penstock.resources import children, deployment
+from penstock.resources.facts import ClusterFacts
+from penstock.resources.objects import Object
 from penstock.resources.settings import BuildSettings
 
 ENGINES: dict[str, dict[str, Any]] = {
@@ -17,6 +20,11 @@ ENGINES: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def settings() -> BuildSettings:
     return BuildSettings(limiter_image="penstock:1", drain_key=b"k" * 32)
+
+
+@pytest.fixture
+def facts() -> ClusterFacts:
+    return ClusterFacts(pod_monitors=True, kubernetes_minor=35)
 
 
 @pytest.fixture
@@ -43,3 +51,23 @@ def make_backend() -> Callable[..., LLMBackend]:
         )
 
     return make
+
+
+@pytest.fixture
+def build(settings: BuildSettings, facts: ClusterFacts) -> Callable[[LLMBackend], tuple[Object, ...]]:
+    """Build all children of a backend with a fresh template."""
+
+    def build(backend: LLMBackend) -> tuple[Object, ...]:
+        return children.build(backend, settings, facts, deployment.template(backend, settings, facts))
+
+    return build
+
+
+@pytest.fixture
+def template(settings: BuildSettings, facts: ClusterFacts) -> Callable[[LLMBackend], Object]:
+    """Render the pod template of a backend."""
+
+    def template(backend: LLMBackend) -> Object:
+        return deployment.template(backend, settings, facts)
+
+    return template

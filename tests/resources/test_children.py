@@ -1,72 +1,47 @@
 """What holds for all children, whatever the backend."""
 
-import warnings
-
 import pytest
 
 from penstock.resources import children
+from penstock.resources.facts import UNKNOWN, ClusterFacts
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import kubernetes_validate
-
-VARIANTS = [
-    pytest.param("LlamaCpp", {}, id="llama.cpp with defaults"),
-    pytest.param("VLLM", {}, id="vLLM with defaults"),
-    pytest.param(
-        "VLLM",
-        {
-            "model": {
-                "name": "m",
-                "aliases": ["n"],
-                "source": {"persistentVolumeClaim": {"claimName": "models", "path": "/m"}},
-            },
-            "resources": {"limits": {"nvidia.com/gpu": "2", "memory": "64Gi"}},
-            "engine": {"type": "VLLM", "vllm": {"tensorParallelSize": 2}},
-        },
-        id="vLLM on two GPUs with a claim",
-    ),
-    pytest.param(
-        "LlamaCpp",
-        {
-            "replicas": 3,
-            "resources": {"requests": {"cpu": "2", "memory": "1Gi"}},
-            "limiter": {"image": "other:2", "logLevel": "Debug", "maximumBodyMebibytes": 8},
-            "drain": {"lameDuckSeconds": 1, "timeoutSeconds": 2},
-            "health": {"startupTimeoutSeconds": 60},
-            "service": {"port": 8080},
-            "pod": {
-                "sharedMemoryMebibytes": 64,
-                "volumes": [{"name": "extra", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
-                "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
-            },
-        },
-        id="llama.cpp with everything set",
-    ),
+KINDS_IN_ORDER = [
+    "ServiceAccount",
+    "ConfigMap",
+    "NetworkPolicy",
+    "Service",
+    "Service",
+    "PodDisruptionBudget",
+    "PodMonitor",
+    "Deployment",
 ]
 
 
-@pytest.mark.parametrize(("engine", "spec"), VARIANTS)
-@pytest.mark.parametrize("release", ["1.29", "1.34", "1.37"])
-def test_every_child_is_valid_in_every_supported_release(make_backend, settings, engine, spec, release):
-    for child in children.build(make_backend(engine, **spec), settings):
-        kubernetes_validate.validate(child, release, strict=True)
+def test_identity_and_configuration_come_before_the_workload(make_backend, build):
+    kinds = [child["kind"] for child in build(make_backend(replicas=2, networkPolicy="Enabled"))]
+    assert kinds == KINDS_IN_ORDER
 
 
-@pytest.mark.parametrize(("engine", "spec"), VARIANTS)
-def test_building_twice_gives_equal_objects(make_backend, settings, engine, spec):
-    assert children.build(make_backend(engine, **spec), settings) == children.build(
-        make_backend(engine, **spec), settings
-    )
+def test_a_small_backend_has_few_children(make_backend, settings, template):
+    built = children.build(make_backend(), settings, UNKNOWN, template(make_backend()))
+    kinds = [child["kind"] for child in built]
+    assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Service", "Deployment"]
 
 
-def test_identity_and_configuration_come_before_the_workload(make_backend, settings):
-    kinds = [child["kind"] for child in children.build(make_backend(), settings)]
-    assert kinds == ["ServiceAccount", "ConfigMap", "Service", "Deployment"]
+def test_no_two_children_are_the_same_object(make_backend, build):
+    built = build(make_backend(replicas=2, networkPolicy="Enabled"))
+    assert len({(child["kind"], child["metadata"]["name"]) for child in built}) == len(built)
 
 
-def test_every_child_has_the_backend_as_controller_and_fixed_labels(make_backend, settings):
-    for child in children.build(make_backend(), settings):
+def test_suspending_takes_the_replicas_and_nothing_else(make_backend, build):
+    running, suspended = (build(make_backend(replicas=2, suspend=suspend)) for suspend in (False, True))
+    assert suspended[-1]["spec"].pop("replicas") == 0
+    assert running[-1]["spec"].pop("replicas") == 2
+    assert suspended == running
+
+
+def test_every_child_has_the_backend_as_controller_and_fixed_labels(make_backend, build):
+    for child in build(make_backend(replicas=2, networkPolicy="Enabled")):
         metadata = child["metadata"]
         assert metadata["namespace"] == "team"
         assert metadata["labels"] == {
@@ -87,13 +62,13 @@ def test_every_child_has_the_backend_as_controller_and_fixed_labels(make_backend
         ]
 
 
-def test_nothing_of_the_users_labels_and_annotations_is_copied(make_backend, settings):
-    assert "argocd" not in str(children.build(make_backend(), settings))
-    assert "last-applied" not in str(children.build(make_backend(), settings))
+def test_nothing_of_the_users_labels_and_annotations_is_copied(make_backend, build):
+    assert "argocd" not in str(build(make_backend()))
+    assert "last-applied" not in str(build(make_backend()))
 
 
-def test_the_drain_key_itself_is_in_no_child_and_not_in_the_log(make_backend, settings):
-    assert "kkkkkkkk" not in str(children.build(make_backend(), settings))
+def test_the_drain_key_itself_is_in_no_child_and_not_in_the_log(make_backend, build, settings):
+    assert "kkkkkkkk" not in str(build(make_backend()))
     assert "kkkk" not in repr(settings)
 
 
@@ -119,3 +94,17 @@ def test_what_cannot_be_built_is_named_by_field(make_backend, spec, field):
 
 def test_a_good_spec_has_no_problems(make_backend):
     assert children.check(make_backend()) == []
+
+
+IMAGE = {"name": "m", "source": {"image": {"reference": "registry.example/m:1", "path": "/m.gguf"}}}
+
+
+@pytest.mark.parametrize(
+    ("minor", "refused"),
+    [(None, False), (29, True), (30, True), (31, False), (35, False)],
+    ids=["an unknown release", "1.29", "1.30", "1.31, where it may be switched on", "1.35"],
+)
+def test_an_image_as_the_model_is_refused_where_the_cluster_cannot_mount_it(make_backend, minor, refused):
+    problems = children.check(make_backend(model=IMAGE), ClusterFacts(kubernetes_minor=minor))
+    assert [problem.field for problem in problems] == (["spec.model.source.image"] if refused else [])
+    assert children.check(make_backend(), ClusterFacts(kubernetes_minor=29)) == []

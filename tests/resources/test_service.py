@@ -22,3 +22,13 @@ def test_url(make_backend, port, url):
     backend = make_backend(service={"port": port})
     assert service.url(backend) == url
     assert service.build(backend)["spec"]["ports"][0]["port"] == port
+
+
+def test_its_type_and_annotations_are_the_backend_s(make_backend):
+    annotations = {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}
+    built = service.build(make_backend(service={"type": "LoadBalancer", "annotations": annotations}))
+    assert built["spec"]["type"] == "LoadBalancer"
+    assert built["metadata"]["annotations"] == annotations
+    plain = service.build(make_backend())
+    assert plain["spec"]["type"] == "ClusterIP"
+    assert "annotations" not in plain["metadata"]

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 from aiohttp import web
 
+from penstock.kube.election import LeadershipLost
 from penstock.kube.errors import ConfigurationError
 from penstock.runtime.app import Operator, StartFailed
 from penstock.runtime.settings import OperatorSettings
@@ -30,6 +32,115 @@ def make_operator(tmp_path):
     return make
 
 
+async def serve(application):
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+class LameApiServer:
+    """Lists nothing, keeps what is created, and serves no kind to kopf, so that no watch ever begins.
+
+    Attributes:
+        away: Every request fails.
+    """
+
+    def __init__(self):
+        self.away = False
+        self._kept = {}
+        self._version = 0
+        self._fixed = {"/api": {"versions": []}, "/apis": {"groups": []}, "/version": {"minor": "34"}}
+
+    async def handle(self, request):
+        if self.away:
+            return web.json_response({"kind": "Status", "message": "starting"}, status=503)
+        if request.method in ("POST", "PUT"):
+            obj = await request.json()
+            self._version += 1
+            obj["metadata"]["resourceVersion"] = str(self._version)
+            self._kept[f"{request.path}/{obj['metadata']['name']}" if request.method == "POST" else request.path] = obj
+            return web.json_response(obj)
+        if request.path.rpartition("/")[2] in ("v1", "penstock-operator", "penstock-drain-key"):
+            kept = self._kept.get(request.path, {"kind": "Status", "message": "not found"})
+            return web.json_response(kept, status=200 if request.path in self._kept else 404)
+        return web.json_response(self._fixed.get(request.path, {"metadata": {"resourceVersion": "1"}, "items": []}))
+
+
+@pytest.fixture
+async def lame_api_server():
+    lame = LameApiServer()
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", lame.handle)
+    runner, lame.url = await serve(application)
+    yield lame
+    await runner.cleanup()
+
+
+async def until(holds):
+    async with asyncio.timeout(60):
+        while not await holds():  # noqa: ASYNC110 - what is waited for is on the other side of HTTP
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def health():
+    """Return a function that asks an operator for its health."""
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(operator, path="/healthz"):
+            async with session.get(f"http://127.0.0.1:{operator.ports[0]}{path}") as answer:
+                return answer.status, await answer.text()
+
+        yield ask
+
+
+async def test_a_dead_watch_makes_it_sick_as_long_as_the_api_server_answers(make_operator, lame_api_server, health):
+    times = {"lease_duration_seconds": 3, "lease_renew_deadline_seconds": 2.5, "lease_retry_seconds": 0.2}
+    operator = make_operator(lame_api_server.url, watch_patience_seconds=1, **times)
+    running = asyncio.create_task(operator.run())
+
+    async def leading():
+        return operator.leading
+
+    async def sick():
+        return (await health(operator))[0] == 503
+
+    await until(leading)
+    assert await health(operator, "/readyz") == (200, "ok\n")
+    await until(sick)
+    _status, text = await health(operator)
+    assert "no sign of life" in text
+    operator.stop()
+    await asyncio.wait_for(running, 30)
+
+
+async def test_while_the_api_server_is_away_a_silent_watch_is_no_sickness(make_operator, lame_api_server, health):
+    operator = make_operator(lame_api_server.url, watch_patience_seconds=1)
+    operator._answered_at = float("-inf")
+    operator._keeper = type("Keeper", (), {"oldest_watch_seconds": 3600.0})()
+    assert operator._sick() == ""
+    operator._requested("get", "Lease", "Unavailable")
+    assert operator._sick() == ""
+    operator._requested("get", "Lease", "ok")
+    assert "3600 s" in operator._sick()
+
+
+async def test_a_leader_that_cannot_renew_ends_with_an_error_and_gives_nothing_back(make_operator, lame_api_server):
+    times = {"lease_duration_seconds": 2, "lease_renew_deadline_seconds": 1, "lease_retry_seconds": 0.2}
+    operator = make_operator(lame_api_server.url, **times)
+    running = asyncio.create_task(operator.run())
+
+    async def leading():
+        return operator.leading
+
+    await until(leading)
+    lame_api_server.away = True
+    with pytest.raises(LeadershipLost, match="no renewal"):
+        await asyncio.wait_for(running, 60)
+    assert not operator.leading
+
+
 @pytest.fixture
 async def empty_api_server():
     """An API server without the CRD."""
@@ -40,16 +151,14 @@ async def empty_api_server():
         return web.json_response({"kind": "Status", "message": message}, status=404)
 
     application.router.add_route("*", "/{path:.*}", not_found)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    runner, url = await serve(application)
+    yield url
     await runner.cleanup()
 
 
 async def test_without_the_crd_it_says_what_to_apply(make_operator, empty_api_server):
     operator = make_operator(empty_api_server, start_patience_seconds=0)
-    with pytest.raises(StartFailed, match=r"LLMBackend is not installed; apply deploy/install\.yaml"):
+    with pytest.raises(StartFailed, match="LLMBackend is not installed; apply the CRD"):
         await operator.run()
 
 

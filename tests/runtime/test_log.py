@@ -29,6 +29,13 @@ def test_json_lines_are_objects_with_the_exception(capsys):
     assert "ValueError: boom" in line["exception"]
 
 
+def test_a_decision_has_fields_of_its_own(capsys):
+    log.configure(LogLevel.INFO, LogFormat.JSON)
+    fields = {"backend": "team/smol", "reason": "it was missing", "took": 0.012}
+    logging.getLogger("penstock.x").info("applied", extra=fields)
+    assert json.loads(capsys.readouterr().err).items() >= fields.items()
+
+
 def test_people_get_one_line(capsys):
     log.configure(LogLevel.WARNING, LogFormat.HUMAN)
     logging.getLogger("penstock.x").info("hidden")

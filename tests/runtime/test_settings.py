@@ -34,3 +34,17 @@ def test_every_field_has_a_paragraph(name):
     description = OperatorSettings.model_fields[name].description
     assert description
     assert description.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ({"lease_duration_seconds": 10}, "shorter than --lease-duration-seconds"),
+        ({"lease_renew_deadline_seconds": 20}, "shorter than --lease-duration-seconds"),
+        ({"lease_retry_seconds": 10}, "longer than --lease-retry-seconds"),
+    ],
+    ids=["duration", "deadline", "retry"],
+)
+def test_a_leader_has_stopped_before_another_may_lead(times, words):
+    with pytest.raises(ValidationError, match=words):
+        OperatorSettings(image="penstock:1", **times)

@@ -3,8 +3,7 @@
 import kopf
 import pytest
 
-from penstock.kube.kinds import CONFIG_MAP, LLM_BACKEND, POD
-from penstock.reconcile.audit import WATCHED_KINDS
+from penstock.kube.kinds import CONFIG_MAP, DEPLOYMENT, LLM_BACKEND, POD
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.objects import Key
@@ -70,10 +69,10 @@ async def test_a_backend_concerns_itself(told):
 
 
 def test_kopf_is_set_to_write_nothing_and_to_select_on_the_server():
-    settings = source._settings()
+    settings = source._settings((LLM_BACKEND, CONFIG_MAP, DEPLOYMENT))
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
     selectors = dict(settings.watching.label_selectors)
     assert set(selectors.values()) == {"app.kubernetes.io/managed-by=penstock"}
-    assert len(selectors) == len(WATCHED_KINDS) - 1
+    assert len(selectors) == 2
     assert isinstance(settings, kopf.OperatorSettings)

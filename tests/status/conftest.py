@@ -45,7 +45,7 @@ def make_deployment() -> Callable[..., Object]:
             "status": {
                 "observedGeneration": observed,
                 "replicas": replicas,
-                "availableReplicas": ready,
+                "readyReplicas": ready,
                 "updatedReplicas": updated,
                 "conditions": [{"type": name, **condition} for name, condition in conditions.items()],
             },
@@ -57,20 +57,39 @@ def make_deployment() -> Callable[..., Object]:
 @pytest.fixture
 def make_pod() -> Callable[..., Object]:
     def make(
-        name: str = "smol-1", *, deleted: bool = False, scheduled: Object | None = None, **containers: Object
+        name: str = "smol-1",
+        *,
+        deleted: bool = False,
+        scheduled: Object | None = None,
+        conditions: Object | None = None,
+        template: str = "new",
+        created: str = "2026-01-01T00:00:00Z",
+        status: Object | None = None,
+        **containers: Object,
     ) -> Object:
-        status: Object = {}
-        if scheduled is not None:
-            status["conditions"] = [{"type": "PodScheduled", "status": "False", **scheduled}]
-        limiter = containers.pop("limiter", None)
-        if limiter is not None:
-            status["initContainerStatuses"] = [{"name": "limiter", "image": "penstock:1", **limiter}]
-        status["containerStatuses"] = [
-            {"name": container, "image": "engine:1", **state} for container, state in containers.items()
-        ]
-        metadata: Object = {"name": name, "namespace": "team"}
+        told = [{"type": "PodScheduled", "status": "False", **scheduled}] if scheduled is not None else []
+        told += [{"type": kind, "status": value} for kind, value in (conditions or {}).items()]
+        init = {kind: containers.pop(kind) for kind in ("limiter", "download") if kind in containers}
+        metadata: Object = {
+            "name": name,
+            "namespace": "team",
+            "labels": {"pod-template-hash": template},
+            "creationTimestamp": created,
+        }
         if deleted:
             metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        return {"metadata": metadata, "status": status}
+        return {
+            "metadata": metadata,
+            "status": {
+                "conditions": told,
+                "initContainerStatuses": _statuses(init, image="penstock:1"),
+                "containerStatuses": _statuses(containers, image="engine:1"),
+                **(status or {}),
+            },
+        }
 
     return make
+
+
+def _statuses(containers: Object, *, image: str) -> list[Object]:
+    return [{"name": name, "image": image, **state} for name, state in containers.items()]

@@ -16,6 +16,10 @@ def summary(status):
     return {entry["type"]: (entry["status"], entry["reason"]) for entry in status["conditions"]}
 
 
+def message(status, condition="Ready"):
+    return next(entry["message"] for entry in status["conditions"] if entry["type"] == condition)
+
+
 def observe(**values):
     return Observation(**{"generation": 3, "previous": {}} | values)
 
@@ -126,9 +130,61 @@ def test_rules_of_kstatus(make_backend, make_deployment, replicas, ready, update
     assert len(extra) == (0 if found["Ready"][0] == "True" else 1)
 
 
-def test_no_replicas_wanted_is_ready(make_backend, make_deployment):
-    status = assess(make_backend(replicas=0), observe(deployment=make_deployment()), now=NOW)
-    assert summary(status) == {"Ready": ("True", "ScaledToZero"), "Available": ("False", "NoReplicaReady")}
+WHOLE = {"replicas": 2, "updated": 2, "ready": 2}
+GONE = {"replicas": 0, "updated": 0, "ready": 0}
+SWITCHES = [
+    pytest.param({"suspend": True}, GONE, True, ("True", "Suspended"), None, "no replica runs", id="suspended"),
+    pytest.param(
+        {"suspend": True},
+        {"replicas": 2, "updated": 2, "ready": 1},
+        True,
+        ("False", "Suspended"),
+        "Reconciling",
+        "2 replicas are being drained",
+        id="being suspended",
+    ),
+    pytest.param({"replicas": 0}, GONE, True, ("True", "ScaledToZero"), None, "no replica is wanted", id="none wanted"),
+    pytest.param(
+        {"paused": True}, WHOLE, True, ("True", "Paused"), None, "2 of 2 replicas ready", id="paused, nothing to do"
+    ),
+    pytest.param(
+        {"paused": True},
+        WHOLE,
+        False,
+        ("False", "Paused"),
+        "Reconciling",
+        "the children are not brought to the current spec",
+        id="paused, a change waits",
+    ),
+    pytest.param(
+        {"paused": True},
+        {"observed": 0},
+        False,
+        ("Unknown", "Paused"),
+        "Reconciling",
+        "no child is made",
+        id="paused from the start",
+    ),
+    pytest.param(
+        {"paused": True},
+        WHOLE | {"ready": 1, **QUOTA},
+        True,
+        ("False", "QuotaExceeded"),
+        "Reconciling",
+        "1 of 2 replicas ready: a ResourceQuota",
+        id="paused, and in trouble of its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "deployment", "applied", "ready", "other", "words"), SWITCHES)
+def test_paused_and_suspended(make_backend, make_deployment, spec, deployment, applied, ready, other, words):
+    observation = observe(deployment=make_deployment(**deployment), applied=applied)
+    status = assess(make_backend(**({"replicas": 2} | spec)), observation, now=NOW)
+    found = summary(status)
+    assert found["Ready"] == ready
+    assert found.keys() - {"Ready", "Available"} == ({other} if other else set())
+    assert words in message(status)
 
 
 def test_a_loading_engine_is_told(make_backend, make_deployment, make_pod):
@@ -160,6 +216,109 @@ def test_a_trouble_of_pods_that_all_serve_is_not_told(make_backend, make_deploym
     deployment = make_deployment(replicas=1, ready=1, updated=1)
     status = assess(make_backend(), observe(deployment=deployment, pods=[restarted]), now=NOW)
     assert summary(status)["Ready"] == ("True", "AllReplicasReady")
+
+
+HUB = {"huggingFace": {"repository": "owner/model", "file": "m.gguf"}}
+CACHE = {"persistentVolumeClaim": {"claimName": "models"}}
+EACH = "each new replica downloads the model again"
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        pytest.param({"source": HUB}, True, id="no cache"),
+        pytest.param({"source": HUB, "cache": {"ephemeral": {"sizeMebibytes": 9}}}, True, id="a cache per replica"),
+        pytest.param({"source": HUB, "cache": CACHE}, False, id="a shared cache"),
+        pytest.param({"source": {"baked": {"path": "/m.gguf"}}}, False, id="no download"),
+    ],
+)
+def test_what_a_download_without_a_shared_cache_costs_is_told_and_no_trouble(
+    make_backend, make_deployment, make_pod, model, told
+):
+    backend = make_backend(model={"name": "m", **model}, replicas=2)
+    status = assess(backend, observe(deployment=make_deployment(**WHOLE)), now=NOW)
+    assert summary(status)["Ready"] == ("True", "AllReplicasReady")
+    assert (EACH in message(status)) is told
+    pods = [make_pod(download={"state": {"running": {}}})]
+    begun = observe(deployment=make_deployment(replicas=2, updated=2), pods=pods)
+    status = assess(backend, begun, now=NOW)
+    assert summary(status)["Ready"] == ("False", "DownloadingModel")
+    assert (EACH in message(status)) is told
+
+
+@pytest.mark.parametrize(
+    ("volume", "reason"),
+    [
+        pytest.param({"emptyDir": {}}, "ImageVolumesUnavailable", id="dropped by the API server"),
+        pytest.param({"image": {"reference": "models:1"}}, "Scaling", id="stored"),
+    ],
+)
+def test_an_image_volume_that_the_api_server_has_dropped(make_backend, make_deployment, volume, reason):
+    backend = make_backend(model={"name": "m", "source": {"image": {"reference": "models:1", "path": "/m.gguf"}}})
+    deployment = make_deployment(replicas=1, updated=1)
+    deployment["spec"] = {"template": {"spec": {"volumes": [{"name": "penstock-model", **volume}]}}}
+    status = assess(backend, observe(deployment=deployment), now=NOW)
+    assert summary(status)["Ready"] == ("False", reason)
+    assert ("Stalled" in summary(status)) is (reason != "Scaling")
+
+
+def test_a_missing_claim_is_told(make_backend, make_deployment):
+    observation = observe(deployment=make_deployment(replicas=1, updated=1), claims={"models": None})
+    status = assess(make_backend(), observation, now=NOW)
+    assert summary(status)["Ready"] == ("False", "WaitingForVolume")
+    assert "PersistentVolumeClaim models does not exist" in message(status)
+
+
+def test_what_only_events_tell_is_told_when_nothing_else_explains(make_backend, make_deployment, make_pod):
+    mount = {"reason": "FailedMount", "message": 'MountVolume.SetUp failed for volume "x" : secret "y" not found'}
+    deployment = make_deployment(replicas=1, updated=1)
+    status = assess(make_backend(), observe(deployment=deployment, events=[mount]), now=NOW)
+    assert summary(status)["Ready"] == ("False", "WaitingForVolume")
+    pulling = make_pod(engine={"state": {"waiting": {"reason": "ErrImagePull"}}})
+    status = assess(make_backend(), observe(deployment=deployment, events=[mount], pods=[pulling]), now=NOW)
+    assert summary(status)["Ready"] == ("False", "ImagePullFailed")
+
+
+def test_a_right_that_is_missing_to_explain_is_named(make_backend, make_deployment):
+    observation = observe(deployment=make_deployment(replicas=1, updated=1), unreadable=["list events"])
+    status = assess(make_backend(), observation, now=NOW)
+    assert message(status).endswith("the operator needs the right to list events)")
+
+
+@pytest.mark.parametrize(
+    ("deployment", "count"),
+    [
+        pytest.param({"replicas": 3, "updated": 1, "ready": 2}, "2 of 2 replicas ready", id="surge, old ones serve"),
+        pytest.param({"replicas": 3, "updated": 2, "ready": 3}, "3 replicas ready, 2 wanted", id="surge, all serve"),
+        pytest.param({"replicas": 2, "updated": 1, "ready": 1}, "1 of 2 replicas ready", id="in place"),
+        pytest.param({"replicas": 2, "updated": 2, "ready": 0}, "0 of 2 replicas ready", id="none"),
+        pytest.param(WHOLE, "2 of 2 replicas ready", id="complete"),
+    ],
+)
+def test_ready_and_available_count_the_same_in_the_same_words(make_backend, make_deployment, deployment, count):
+    status = assess(make_backend(replicas=2), observe(deployment=make_deployment(**deployment)), now=NOW)
+    assert message(status).startswith(count)
+    assert message(status, "Available").startswith(count)
+
+
+def test_a_cause_that_was_named_is_kept_while_the_same_trouble_goes_on_without_it(
+    make_backend, make_deployment, make_pod
+):
+    def pulled(previous, words):
+        pod = make_pod(engine={"state": {"waiting": words}})
+        observation = observe(previous=previous, deployment=make_deployment(replicas=1, updated=1), pods=[pod])
+        return assess(make_backend(), observation, now=NOW)
+
+    failed = pulled({}, {"reason": "ErrImagePull", "message": "no such tag"})
+    held = pulled(failed, {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "engine:1"'})
+    assert held == failed
+    assert message(held).endswith("no such tag")
+
+
+@pytest.mark.parametrize("revision", ["smol-0123456789", None])
+def test_the_revision_is_told_when_there_is_one(make_backend, revision):
+    status = assess(make_backend(), observe(revision=revision), now=NOW)
+    assert status.get("rollout") == ({"currentRevision": revision} if revision else None)
 
 
 def test_numbers_selector_address_and_version(make_backend, make_deployment):

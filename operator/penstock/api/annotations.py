@@ -1,16 +1,18 @@
 """Annotations that mean the same to pydantic and to the API server.
 
-`Field(...)` covers what JSON schema knows. These two add what it does not: lists that are maps, and text of a given
-form with a message of its own, where a plain `pattern` would answer the user with a regular expression.
+`Field(...)` covers what JSON schema knows. These add what it does not: lists that are maps, text and keys of a given
+form with a message of its own, where a plain `pattern` would answer the user with a regular expression, networks,
+and objects that are passed on as they are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -67,3 +69,64 @@ class Matches:
         if re.fullmatch(self.pattern, text) is None:
             raise PydanticCustomError("form", "{text}", {"text": self.message})
         return text
+
+
+@dataclass(frozen=True)
+class MatchingKeys:
+    """A map whose keys all match a pattern as a whole, or none of them.
+
+    Attributes:
+        pattern: A regular expression that RE2 and Python read alike, from `^` to `$`.
+        message: What to write, for people; the key stands before it.
+        refused: Whether the keys must not match.
+    """
+
+    pattern: str
+    message: str
+    refused: bool = False
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        result = handler(schema)
+        matches = f"k.matches({cel_text(self.pattern)})"
+        wrong = matches if self.refused else f"!{matches}"
+        rule = {
+            "rule": f"!self.exists(k, {wrong})",
+            "message": self.message,
+            "messageExpression": f"'`' + self.filter(k, {wrong})[0] + '`: ' + {cel_text(self.message)}",
+        }
+        result["x-kubernetes-validations"] = [*result.get("x-kubernetes-validations", ()), rule]
+        return result
+
+    def _check(self, entries: Mapping[str, object]) -> Mapping[str, object]:
+        for key in entries:
+            if (re.fullmatch(self.pattern, key) is not None) == self.refused:
+                raise PydanticCustomError("form", "{text}", {"text": f"`{key}`: {self.message}"})
+        return entries
+
+
+@dataclass(frozen=True)
+class Preserved:
+    """An object of another API that is passed on as it is; the API server keeps all of its fields."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        result = handler(schema)
+        result.pop("additionalProperties", None)
+        result["x-kubernetes-preserve-unknown-fields"] = True
+        return result
+
+
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+
+Cidr = Annotated[
+    str,
+    Field(max_length=64),
+    Matches(
+        rf"^(({_OCTET}\.){{3}}{_OCTET}/(3[0-2]|[12]?[0-9])|"
+        r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$",
+        "must be a network such as 10.0.0.0/8 or fd00::/8",
+    ),
+]
+"""A network in CIDR form. The form of an IPv6 address is judged roughly here, and wholly in `checks`."""

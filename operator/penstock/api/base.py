@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
@@ -44,6 +45,13 @@ class Rule:
             "fieldPath": f".{self.field}" if self.field else "",
         }
         return {key: value for key, value in entries.items() if value}
+
+
+class Toggle(StrEnum):
+    """Whether something is done; an enumeration, so that a third answer can be added."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
 
 
 def cel_text(text: str) -> str:

@@ -1,7 +1,7 @@
 """Condition types and reasons of an LLMBackend, and the condition itself.
 
-`Ready` and `Available` are always present. `Reconciling` and `Stalled` are present only while True: that is what
-kstatus, and so Helm, Flux and Argo CD, read.
+`Ready` and `Available` are always present. `Reconciling`, `Stalled` and `RolledBack` are present only while True: that
+is what kstatus, and so Helm, Flux and Argo CD, read.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ class ConditionType(StrEnum):
 
     STALLED = "Stalled"
     """The spec will not be reached without a change. Present only while True."""
+
+    ROLLED_BACK = "RolledBack"
+    """The wanted revision failed and the last good one serves. Present only while True."""
+
+    SIGNALS_FRESH = "SignalsFresh"
+    """The slow loop sees the fleet and reaches the limiters."""
 
 
 class ConditionStatus(StrEnum):
@@ -74,6 +80,9 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     """No node can take a replica, for another reason than GPUs."""
 
+    NODE_LOST = "NodeLost"
+    """The node of a replica does not answer."""
+
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """An image cannot be pulled."""
 
@@ -101,6 +110,48 @@ class Reason(StrEnum):
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
     """The rollout did not finish in time."""
 
+    BROKEN_REVISION = "BrokenRevision"
+    """The wanted revision failed; it is not tried again before the spec changes."""
+
+    REVISION_FAILED = "RevisionFailed"
+    """The wanted revision failed, so the last good one serves; the message says which and why."""
+
+    SUSPENDED = "Suspended"
+    """`spec.suspend` is set: replicas are drained, or gone."""
+
+    PAUSED = "Paused"
+    """`spec.paused` is set: children are left as they are."""
+
+    ENGINE_EXPOSED = "EngineExposed"
+    """The engine answers on the pod's address, past the limiter."""
+
+    IMAGE_VOLUMES_UNAVAILABLE = "ImageVolumesUnavailable"
+    """The cluster cannot mount an OCI image as a volume."""
+
+    DOWNLOADING_MODEL = "DownloadingModel"
+    """The model is being downloaded."""
+
+    DOWNLOAD_FAILED = "DownloadFailed"
+    """The model cannot be downloaded."""
+
+    VOLUME_NOT_SHARED = "VolumeNotShared"
+    """A volume that one node at a time can mount is wanted on several."""
+
+    SIGNALS_READ = "SignalsRead"
+    """The slow loop sees the fleet."""
+
+    DIRECT_FALLBACK = "DirectFallback"
+    """Prometheus is away; the limiters are read directly."""
+
+    PROMETHEUS_UNREACHABLE = "PrometheusUnreachable"
+    """Prometheus does not answer."""
+
+    METRICS_MISSING = "MetricsMissing"
+    """Prometheus answers, and has no current series of this backend."""
+
+    LIMITERS_UNREACHABLE = "LimitersUnreachable"
+    """The limiters do not answer."""
+
     DELETING = "Deleting"
     """The object is being deleted."""
 
@@ -109,7 +160,7 @@ class Condition(ApiModel):
     """One statement about the backend, with the reason for it."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """What the condition speaks about: `Ready`, `Available`, `Reconciling` or `Stalled`."""
+    """What the condition speaks about: `Ready`, `Available`, `Reconciling`, `Stalled`, ..."""
 
     status: ConditionStatus
     """`True`, `False` or `Unknown`."""

@@ -23,9 +23,22 @@ PRINTER_COLUMNS = (
     {"name": "Model", "type": "string", "jsonPath": ".spec.model.name"},
     {"name": "Serving", "type": "integer", "jsonPath": ".status.readyReplicas", "description": "Replicas ready."},
     {"name": "Wanted", "type": "integer", "jsonPath": ".spec.replicas", "description": "Replicas wanted."},
+    {
+        "name": "Limit",
+        "type": "integer",
+        "jsonPath": ".status.admission.limitPerReplica",
+        "description": "Requests in flight that one replica admits.",
+    },
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     {"name": "URL", "type": "string", "jsonPath": ".status.url", "priority": 1},
     {"name": "Version", "type": "string", "jsonPath": ".status.engineVersion", "priority": 1},
+    {
+        "name": "Source",
+        "type": "string",
+        "jsonPath": ".status.admission.source",
+        "description": "Where the signals behind the limits come from.",
+        "priority": 1,
+    },
 )
 """What `kubectl get` shows; priority 1 only with `-o wide`."""
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from penstock.api.annotations import ListMap
 from penstock.api.base import ApiModel, Rule, cel_text
-from penstock.api.kubernetes import EnvVar
+from penstock.api.kubernetes import EnvVar, ImageReference
 
 OWNED_BY_BOTH_ENGINES: Final = ("host", "port", "api-key", "model")
 """Flags that no engine may get from the user; the API server refuses them, the full list is in `penstock.engines`."""
@@ -18,6 +18,9 @@ OWNED_BY_BOTH_ENGINES: Final = ("host", "port", "api-key", "model")
 _OWNED_ARGUMENT = rf"^--({'|'.join(OWNED_BY_BOTH_ENGINES)})(=.*)?$"
 _OWNED_VARIABLE = "^(VLLM_API_KEY|VLLM_SERVER_DEV_MODE|LLAMA_API_KEY|LLAMA_ARG_.*)$"
 _OWNED_MESSAGE = "Penstock sets this itself, because the engine is reached through the limiter only; remove it"
+
+DEFAULT_SLOTS: Final = 4
+"""Requests that llama.cpp works on at a time unless `maxConcurrency` says so."""
 
 Argument = Annotated[str, Field(min_length=1, max_length=2048)]
 
@@ -81,7 +84,7 @@ class EngineSpec(ApiModel):
     type: EngineType
     """`VLLM` or `LlamaCpp`. It cannot be changed later: make a new backend instead."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: ImageReference | None = None
     """Container image. Default: the official image that this release of Penstock pins."""
 
     version: Annotated[str, Field(min_length=1, max_length=64)] | None = None

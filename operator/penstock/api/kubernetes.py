@@ -22,12 +22,32 @@ ObjectName = Annotated[
 ]
 """The name of another object in the same namespace."""
 
+LabelName = Annotated[
+    str,
+    Field(max_length=63),
+    Matches(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "must be lower-case letters, digits and `-`, starting and ending with a letter or digit",
+    ),
+]
+"""A name of something inside an object: a DNS label."""
+
 KeyName = Annotated[
     str,
     Field(max_length=253),
     Matches(r"^[-._a-zA-Z0-9]+$", "must be a key: letters, digits, `-`, `_` and `.`"),
 ]
 """A key of a ConfigMap or Secret."""
+
+ImageReference = Annotated[
+    str,
+    Field(max_length=512),
+    Matches(
+        r"^[A-Za-z0-9]([A-Za-z0-9._/@:-]*[A-Za-z0-9])?$",
+        "must be an image, such as registry.example/name:tag",
+    ),
+]
+"""A container image, with tag or digest."""
 
 _SEGMENT = r"(\.{0,2}[^/.\x00-\x1f][^/\x00-\x1f]*|\.{3,})"
 """A part of a path that is neither empty nor `.` nor `..`."""
@@ -49,7 +69,14 @@ RelativePath = Annotated[
 ]
 """A path that does not start with `/` and has no `..` in it; a simple form, because the rule is run in nested lists."""
 
-MebibyteCount = Annotated[int, Field(ge=1, le=1048576)]
+MebibyteCount = Annotated[int, Field(ge=1, le=16777216)]
+
+
+class SecretReference(ApiModel):
+    """A Secret of the backend's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
 
 
 class SecretKeyReference(ApiModel):
@@ -81,7 +108,15 @@ class ConfigMapKeyReference(ApiModel):
 class FieldReference(ApiModel):
     """One field of the pod."""
 
-    field_path: Annotated[str, Field(min_length=1, max_length=256)]
+    field_path: Annotated[
+        str,
+        Field(max_length=256),
+        Matches(
+            r"^(metadata\.(name|namespace|uid|(labels|annotations)\['[^']{1,253}'\])|"
+            r"spec\.(nodeName|serviceAccountName)|status\.(hostIPs?|podIPs?))$",
+            "must be a field of the pod, such as metadata.name, status.podIP or metadata.labels['team']",
+        ),
+    ]
     """Path of the field, such as `metadata.name`."""
 
 
@@ -135,9 +170,9 @@ class EnvVar(ApiModel):
 
 
 GPU_RESOURCE_PATTERN = (
-    r"^(nvidia\.com/(gpu|gpu\.shared|mig-[a-z0-9.-]+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi)$"
+    r"^(nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi)$"
 )
-"""Names of resources that stand for accelerators."""
+"""Names of resources that stand for accelerators. Kept short: the API server prices a rule by the pattern's length."""
 
 _GPU_RESOURCE = re.compile(GPU_RESOURCE_PATTERN)
 

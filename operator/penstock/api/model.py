@@ -8,10 +8,18 @@ from pydantic import Field
 
 from penstock.api.annotations import Matches
 from penstock.api.base import ApiModel, Rule
-from penstock.api.kubernetes import AbsolutePath, ObjectName
+from penstock.api.kubernetes import MebibyteCount
+from penstock.api.source import MODEL_DIRECTORY, BakedSource, ModelCache, ModelSource, PersistentVolumeClaimSource
 
-MODEL_DIRECTORY = "/model"
-"""Where a claim with the model is mounted in the engine container."""
+__all__ = [
+    "MODEL_DIRECTORY",
+    "BakedSource",
+    "ModelCache",
+    "ModelSource",
+    "ModelSpec",
+    "PersistentVolumeClaimSource",
+    "ServedName",
+]
 
 ServedName = Annotated[
     str,
@@ -25,50 +33,6 @@ ServedName = Annotated[
 """A model's name as clients send it; no spaces or commas, which separate names on command lines."""
 
 
-class PersistentVolumeClaimSource(ApiModel):
-    """A model in a PersistentVolumeClaim of the backend's namespace, mounted read-only."""
-
-    claim_name: ObjectName
-    """Name of the claim."""
-
-    path: AbsolutePath
-    """Where the model lies, from the claim's root (`/` is the root itself): a GGUF file or a folder."""
-
-
-class BakedSource(ApiModel):
-    """A model that is part of the engine image."""
-
-    path: AbsolutePath
-    """Where the model lies in the image: a GGUF file for llama.cpp, a folder for vLLM."""
-
-
-class ModelSource(ApiModel):
-    """Where the weights come from: exactly one of the fields."""
-
-    persistent_volume_claim: PersistentVolumeClaimSource | None = None
-    """A model in a PersistentVolumeClaim."""
-
-    baked: BakedSource | None = None
-    """A model inside the engine image."""
-
-    rules = (
-        Rule(
-            cel="[has(self.persistentVolumeClaim), has(self.baked)].filter(x, x).size() == 1",
-            message="write exactly one of `persistentVolumeClaim` and `baked`",
-            holds=lambda source: (source.persistent_volume_claim is None) != (source.baked is None),
-        ),
-    )
-
-    @property
-    def path_in_container(self) -> str:
-        """Return where the engine finds the model."""
-        if self.persistent_volume_claim is not None:
-            return (MODEL_DIRECTORY + self.persistent_volume_claim.path).rstrip("/")
-        if self.baked is not None:
-            return self.baked.path
-        raise AssertionError("the rule above allows no model source without a field")
-
-
 class ModelSpec(ApiModel):
     """The model: its names and its weights."""
 
@@ -80,6 +44,21 @@ class ModelSpec(ApiModel):
 
     source: ModelSource
     """Where the weights come from."""
+
+    cache: ModelCache | None = None
+    """Where a download is kept, with `huggingFace`. Default: on each node's disk, once per replica."""
+
+    size_mebibytes: MebibyteCount | None = None
+    """Size of the weights in MiB, from which the time to load them is estimated. Default: unknown."""
+
+    rules = (
+        Rule(
+            cel="!has(self.cache) || has(self.source.huggingFace)",
+            message="`cache` keeps what `source.huggingFace` downloads; remove it",
+            holds=lambda model: model.cache is None or model.source.hugging_face is not None,
+            field="cache",
+        ),
+    )
 
     @property
     def served_names(self) -> tuple[str, ...]:

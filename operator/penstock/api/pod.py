@@ -2,247 +2,62 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from penstock.api.annotations import ListMap, Matches
+from penstock.api.annotations import ListMap, Preserved
 from penstock.api.base import ApiModel, Rule
-from penstock.api.kubernetes import (
-    AbsolutePath,
-    KeyName,
-    MebibyteCount,
-    ObjectName,
-    RelativePath,
-    Resources,
-)
-from penstock.api.quantity import Quantity
+from penstock.api.kubernetes import MebibyteCount, ObjectName, SecretReference
+from penstock.api.labels import Annotations, Labels, NodeLabels
+from penstock.api.scheduling import PodSecurityContext, Toleration, TopologySpreadConstraint
+from penstock.api.volumes import RESERVED_VOLUME_PREFIX, Volume, VolumeMount
 
-FileMode = Annotated[int, Field(ge=0, le=0o777)]
-RESERVED_VOLUME_PREFIX = "penstock-"
-"""Penstock's own volumes start with it, so a user's volume cannot collide with one."""
+__all__ = ["RESERVED_VOLUME_PREFIX", "PodSpec", "Volume", "VolumeMount"]
 
-_VOLUME_SOURCES = ("persistent_volume_claim", "config_map", "secret", "empty_dir", "csi", "ephemeral")
-
-
-class KeyToPath(ApiModel):
-    """One key of a ConfigMap or Secret as a file."""
-
-    key: KeyName
-    """The key."""
-
-    path: RelativePath
-    """The file's path in the volume, relative."""
-
-    mode: FileMode | None = None
-    """The file's mode as a decimal number (0444 is 292). Default: the volume's."""
-
-
-class ClaimVolume(ApiModel):
-    """A PersistentVolumeClaim of the backend's namespace."""
-
-    claim_name: ObjectName
-    """Name of the claim."""
-
-    read_only: bool | None = None
-    """Mount it read-only. Default: false."""
-
-
-class ConfigMapVolume(ApiModel):
-    """A ConfigMap as files."""
-
-    name: ObjectName
-    """Name of the ConfigMap."""
-
-    items: Annotated[tuple[KeyToPath, ...], Field(max_length=32)] | None = None
-    """Only these keys, under these paths. Default: all keys."""
-
-    default_mode: FileMode | None = None
-    """Mode of the files as a decimal number. Default: 420 (0644)."""
-
-    optional: bool | None = None
-    """Whether the pod starts when the ConfigMap is missing. Default: false."""
-
-
-class SecretVolume(ApiModel):
-    """A Secret as files."""
-
-    secret_name: ObjectName
-    """Name of the Secret."""
-
-    items: Annotated[tuple[KeyToPath, ...], Field(max_length=32)] | None = None
-    """Only these keys, under these paths. Default: all keys."""
-
-    default_mode: FileMode | None = None
-    """Mode of the files as a decimal number. Default: 420 (0644)."""
-
-    optional: bool | None = None
-    """Whether the pod starts when the Secret is missing. Default: false."""
-
-
-class EmptyDirMedium(StrEnum):
-    """Where an emptyDir lives."""
-
-    DISK = ""
-    MEMORY = "Memory"
-
-
-class EmptyDirVolume(ApiModel):
-    """An empty folder that lives as long as the pod."""
-
-    medium: EmptyDirMedium | None = None
-    """`Memory` for a RAM disk, which counts against the memory limit. Default: the node's disk."""
-
-    size_limit: Quantity | None = None
-    """Most it may hold; the pod is evicted above it."""
-
-
-class SecretReference(ApiModel):
-    """A Secret of the backend's namespace."""
-
-    name: ObjectName
-    """Name of the Secret."""
-
-
-class CSIVolume(ApiModel):
-    """An inline volume of a CSI driver."""
-
-    driver: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the driver."""
-
-    read_only: bool | None = None
-    """Mount it read-only. Default: false."""
-
-    fs_type: Annotated[str, Field(max_length=64)] | None = None
-    """File system. Default: the driver's."""
-
-    volume_attributes: Annotated[dict[str, Annotated[str, Field(max_length=1024)]], Field(max_length=32)] | None = None
-    """Settings that the driver defines."""
-
-    node_publish_secret_ref: SecretReference | None = None
-    """Secret handed to the driver."""
-
-
-class ClaimTemplateMetadata(ApiModel):
-    """Labels and annotations of the claim."""
-
-    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] | None = None
-    """Labels of the claim."""
-
-    annotations: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None = None
-    """Annotations of the claim."""
-
-
-class AccessMode(StrEnum):
-    """How a volume may be mounted."""
-
-    READ_WRITE_ONCE = "ReadWriteOnce"
-    READ_ONLY_MANY = "ReadOnlyMany"
-    READ_WRITE_MANY = "ReadWriteMany"
-    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-
-
-class ClaimTemplateSpec(ApiModel):
-    """What the claim asks for."""
-
-    access_modes: Annotated[tuple[AccessMode, ...], Field(min_length=1, max_length=4)]
-    """How the volume is mounted, usually `[ReadWriteOnce]`."""
-
-    storage_class_name: Annotated[str, Field(max_length=253)] | None = None
-    """StorageClass. Default: the cluster's."""
-
-    resources: Resources
-    """Size, as `requests.storage`."""
-
-
-class ClaimTemplate(ApiModel):
-    """The claim made for each pod."""
-
-    metadata: ClaimTemplateMetadata | None = None
-    """Labels and annotations."""
-
-    spec: ClaimTemplateSpec
-    """What the claim asks for."""
-
-
-class EphemeralVolume(ApiModel):
-    """A volume made from a claim that lives as long as the pod."""
-
-    volume_claim_template: ClaimTemplate
-    """The claim."""
-
-
-class Volume(ApiModel):
-    """A volume of the pod: a name and exactly one source."""
-
-    name: Annotated[
-        str,
-        Field(max_length=63),
-        Matches(
-            r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-            "must be lower-case letters, digits and `-`, starting and ending with a letter or digit",
-        ),
-    ]
-    """Name that `volumeMounts` refer to."""
-
-    persistent_volume_claim: ClaimVolume | None = None
-    """A PersistentVolumeClaim."""
-
-    config_map: ConfigMapVolume | None = None
-    """A ConfigMap."""
-
-    secret: SecretVolume | None = None
-    """A Secret."""
-
-    empty_dir: EmptyDirVolume | None = None
-    """An empty folder."""
-
-    csi: CSIVolume | None = None
-    """An inline CSI volume."""
-
-    ephemeral: EphemeralVolume | None = None
-    """A volume made for each pod."""
-
-    rules = (
-        Rule(
-            cel=(
-                "[has(self.persistentVolumeClaim), has(self.configMap), has(self.secret), has(self.emptyDir), "
-                "has(self.csi), has(self.ephemeral)].filter(x, x).size() == 1"
-            ),
-            message=(
-                "a volume has exactly one of `persistentVolumeClaim`, `configMap`, `secret`, `emptyDir`, `csi` and "
-                "`ephemeral`; hostPath and others are not supported"
-            ),
-            holds=lambda volume: sum(getattr(volume, source) is not None for source in _VOLUME_SOURCES) == 1,
-        ),
-        Rule(
-            cel=f"!self.name.startsWith('{RESERVED_VOLUME_PREFIX}')",
-            message=f"names of volumes that start with `{RESERVED_VOLUME_PREFIX}` are Penstock's own; choose another",
-            holds=lambda volume: not volume.name.startswith(RESERVED_VOLUME_PREFIX),
-            field="name",
-        ),
-    )
-
-
-class VolumeMount(ApiModel):
-    """A volume in the engine container."""
-
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of a volume in `pod.volumes`."""
-
-    mount_path: AbsolutePath
-    """Where it appears in the engine container."""
-
-    sub_path: RelativePath | None = None
-    """A path inside the volume. Default: its root."""
-
-    read_only: bool | None = None
-    """Mount it read-only. Default: false."""
+AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
 class PodSpec(ApiModel):
     """What the pod holds besides the engine and the limiter."""
+
+    labels: Labels | None = None
+    """Further labels of the pods."""
+
+    annotations: Annotations | None = None
+    """Further annotations of the pods."""
+
+    node_selector: NodeLabels | None = None
+    """Labels that a node must have to take a replica."""
+
+    tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
+    """Taints that replicas put up with."""
+
+    affinity: Annotated[dict[str, Any], Preserved()] | None = None
+    """Affinity as in a pod: `nodeAffinity`, `podAffinity`, `podAntiAffinity`."""
+
+    topology_spread_constraints: Annotated[
+        tuple[TopologySpreadConstraint, ...], Field(max_length=8), ListMap("topologyKey")
+    ] = ()
+    """How replicas are spread over zones or nodes."""
+
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the pods."""
+
+    runtime_class_name: ObjectName | None = None
+    """RuntimeClass of the pods, such as `nvidia`."""
+
+    scheduler_name: ObjectName | None = None
+    """Scheduler of the pods. Default: the cluster's."""
+
+    service_account_name: ObjectName | None = None
+    """ServiceAccount of the pods, which get no token either way. Default: one of the backend's own."""
+
+    image_pull_secrets: Annotated[tuple[SecretReference, ...], Field(max_length=16), ListMap("name")] = ()
+    """Secrets for pulling images."""
+
+    security_context: PodSecurityContext | None = None
+    """As whom the engine runs. Default: an unprivileged user that passes the `restricted` level."""
 
     volumes: Annotated[tuple[Volume, ...], Field(max_length=32), ListMap("name")] = ()
     """Volumes for the engine container."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Iterator
+from enum import StrEnum
+from itertools import pairwise
 
 from penstock.api.backend import API_VERSION, KIND
+from penstock.api.conditions import ConditionType, Reason
 from penstock.api.crd import PRINTER_COLUMNS, SHORT_NAME, schema
 from penstock.api.schema import Schema
 
@@ -27,11 +32,25 @@ spec:
   model:
     name: smollm2-135m
     source:
-      persistentVolumeClaim:
-        claimName: models
-        path: /smollm2-135m-instruct-q8_0.gguf
+      huggingFace:
+        repository: HuggingFaceTB/SmolLM2-135M-Instruct-GGUF
+        file: smollm2-135m-instruct-q8_0.gguf
 ```
+
+Everything else has a default. Larger objects are in [examples/](../../examples).
+
+What takes effect while replicas run: `replicas`, `suspend`, `paused`, `service`, `disruption`, `rollout`,
+`upgradePolicy`, `monitoring`, `networkPolicy`, `admission`, `tenants`, `resilience`, `limiter.logLevel`,
+`limiter.maximumBodyMebibytes`, `health.stallTimeoutSeconds` and `health.warmup`. A change of anything else, or of a
+Secret's name, replaces the pods, one after the other and without cutting a request.
 """
+
+
+_RULES_HEAD = """\
+The API server refuses an object that breaks one of these. What it cannot see (refused engine arguments in all their
+spellings, amounts of memory that do not fit together, mounts over Penstock's own, unknown kinds of affinity, a tenant
+in two classes) is found by the operator: the object is `Stalled` with reason `InvalidSpec`, the message names the field
+and what to write instead, and nothing is made or changed until the spec changes."""
 
 
 def page() -> str:
@@ -41,6 +60,8 @@ def page() -> str:
     for top in ("spec", "status"):
         parts.extend(_sections(whole["properties"][top], path=top))
     parts.append(_rules(whole))
+    parts.append(_words("Conditions", "type", ConditionType))
+    parts.append(_words("Reasons", "reason", Reason))
     parts.append(_columns())
     return "\n".join(parts)
 
@@ -96,8 +117,11 @@ def _cell(text: str) -> str:
 
 
 def _rules(whole: Schema) -> str:
-    lines = ["## Rules", "", "The API server refuses an object that breaks one of these.", ""]
-    lines += [f"- `{path}`: {message}" for path, message in _messages(whole, path="")]
+    lines = ["## Rules", "", _RULES_HEAD, ""]
+    fields: dict[str, list[str]] = {}
+    for path, message in _messages(whole, path=""):
+        fields.setdefault(message, []).append(f"`{path}`")
+    lines += [f"- {', '.join(dict.fromkeys(paths))}: {message}" for message, paths in fields.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -108,6 +132,18 @@ def _messages(node: Schema, *, path: str) -> Iterator[tuple[str, str]]:
         yield from _messages(field, path=f"{path}.{name}")
     if "items" in node:
         yield from _messages(node["items"], path=f"{path}[]")
+
+
+def _words(title: str, column: str, words: type[StrEnum]) -> str:
+    """Return a table of an enumeration's values and the text that stands below each in its source."""
+    (definition,) = ast.parse(inspect.getsource(words)).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
+    lines = [f"## {title}", "", f"| {column} | meaning |", "|---|---|"]
+    for member, text in pairwise(definition.body[1:]):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
+            value, meaning = ast.literal_eval(member.value), ast.literal_eval(text.value)
+            lines.append(f"| `{value}` | {_cell(' '.join(meaning.split()))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _columns() -> str:

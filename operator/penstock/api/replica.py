@@ -6,19 +6,20 @@ while the pod runs. `ReplicaSettings` is the one place that knows the variables'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from penstock.api.engine import EngineType
-from penstock.api.errors import InvalidSettings
+from penstock.api.environment import EnvironmentSettings, settings_config
 from penstock.api.model import ServedName
 
 ENGINE_PORT = 8001
 API_PORT = 8000
 ADMIN_PORT = 9901
 POLICY_PATH = "/etc/penstock/policy.json"
+TENANTS_PATH = "/etc/penstock/tenants"
+STORE_PATH = "/etc/penstock/store"
 DRAIN_TOKEN_HEADER = "x-penstock-drain-token"  # noqa: S105 - the header's name
 PREFIX = "PENSTOCK_"
 
@@ -32,20 +33,10 @@ Names = Annotated[
 ]
 
 
-class ReplicaSettings(BaseModel):
-    """The pod-bound settings of one replica, shared by all replicas of one revision.
+class ReplicaSettings(EnvironmentSettings):
+    """The pod-bound settings of one replica, shared by all replicas of one revision."""
 
-    Each field's text completes the sentence "write ..." of an error message.
-    """
-
-    model_config = ConfigDict(
-        alias_generator=lambda name: PREFIX + name.upper(),
-        validate_by_name=True,
-        validate_by_alias=True,
-        frozen=True,
-        extra="ignore",
-        use_attribute_docstrings=True,
-    )
+    model_config = settings_config(PREFIX)
 
     backend_name: Text
     """the LLMBackend's name"""
@@ -74,6 +65,15 @@ class ReplicaSettings(BaseModel):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     """requests the engine works on at the same time, at least 1; leave it out when unknown"""
 
+    context_length: Annotated[int, Field(ge=1)] | None = None
+    """tokens one request may use, at least 1; leave it out when unknown"""
+
+    engine_version: Text | None = None
+    """the engine's version; leave it out when unknown"""
+
+    memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
+    """the limiter's memory limit in bytes; leave it out when there is none"""
+
     lame_duck_seconds: Annotated[int, Field(ge=0)] = 10
     """seconds of lame duck, 0 or more"""
 
@@ -86,25 +86,8 @@ class ReplicaSettings(BaseModel):
     policy_path: Text = POLICY_PATH
     """the path of the policy file"""
 
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> ReplicaSettings:
-        """Read the settings from environment variables.
+    tenants_path: Text | None = None
+    """the folder with one file per tenant that holds its API keys; leave it out when keys are not asked for"""
 
-        Raises:
-            InvalidSettings: names every variable that is missing or wrong, and what to write.
-        """
-        fields = {PREFIX + name.upper(): field for name, field in cls.model_fields.items()}
-        try:
-            return cls.model_validate({name: environ[name] for name in fields if name in environ}, by_name=False)
-        except ValidationError as error:
-            lines = []
-            for entry in error.errors(include_url=False):
-                name = str(entry["loc"][0])
-                state = "is missing" if entry["type"] == "missing" else f"is wrong ({entry['msg']})"
-                lines.append(f"{name} {state}: write {fields[name].description}")
-            raise InvalidSettings("; ".join(lines)) from None
-
-    def to_env(self) -> dict[str, str]:
-        """Return the environment variables, absent ones left out; `from_env` reads them back to an equal object."""
-        values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return {name: str(value) for name, value in values.items()}
+    store_url_path: Text | None = None
+    """the path of the file with the shared store's URL; leave it out when there is none"""

@@ -18,6 +18,7 @@ KEPT = (
     "type",
     "format",
     "x-kubernetes-int-or-string",
+    "x-kubernetes-preserve-unknown-fields",
     "anyOf",
     "enum",
     "pattern",
@@ -119,8 +120,8 @@ def _settle_default(schema: Schema) -> None:
 
 
 def _without_absent(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Leave out what stands for "not given": nulls, and empty lists; in objects, recursively."""
+    """Leave out what stands for "not given": nulls and empty lists, and in objects empty objects, recursively."""
     if isinstance(value, dict):
         given = {key: _without_absent(entry) for key, entry in value.items()}
-        return {key: entry for key, entry in given.items() if entry is not None}
+        return {key: entry for key, entry in given.items() if entry not in (None, {})}
     return None if value in (None, []) else value

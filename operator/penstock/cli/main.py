@@ -14,6 +14,7 @@ import click
 from penstock.cli.version import version
 
 SUBCOMMANDS = {
+    "download": "Bring a model into a volume; its settings come from the environment.",
     "limiter": "Run the limiter of one replica; its settings come from the environment.",
     "operator": "Run the operator.",
     "version": "Print the version.",

@@ -71,16 +71,16 @@ def _values(given: dict[str, object]) -> dict[str, object]:
 
 def _serve(settings: OperatorSettings) -> int:
     """Run the operator and return the exit status; whatever a user can act on is one sentence, never a traceback."""
-    from penstock.kube.errors import ConfigurationError, KubeError  # noqa: PLC0415 - help must not need them
+    from penstock.kube.election import LeadershipLost  # noqa: PLC0415 - help must not need them
+    from penstock.kube.errors import ConfigurationError, KubeError  # noqa: PLC0415
     from penstock.runtime import app, log  # noqa: PLC0415
-    from penstock.runtime.source import WatchFailed  # noqa: PLC0415
 
     log.configure(settings.log_level, settings.log_format)
     try:
         app.run(settings)
     except ConfigurationError as error:
         return _say(error, EXIT_SETTINGS)
-    except (app.StartFailed, KubeError, WatchFailed, OSError) as error:
+    except (app.StartFailed, LeadershipLost, KubeError, OSError) as error:
         return _say(error, EXIT_FAILED)
     return 0
 

@@ -1,8 +1,9 @@
 """Finds engine arguments and variables that Penstock sets itself, however they are spelled.
 
 Two command lines, two parsers. vLLM uses argparse: `_` and `-` are the same, `--flag=value` is one word, `--no-flag`
-negates, `--flag.key value` sets one key, and **any unambiguous prefix works**, so `--hos` is `--host`. llama.cpp
-compares whole words, after turning `_` into `-` in words that start with `--`; it knows no `=` and no prefixes.
+negates, `--flag.key value` sets one key, `-n2` is `-n 2`, and **any unambiguous prefix works**, so `--hos` is `--host`.
+llama.cpp compares whole words, after turning `_` into `-` in words that start with `--`; it knows no `=` and no
+prefixes.
 The check looks at every word, values included: a value that looks like an owned flag is refused too, which is rare
 and harmless, while a flag that slips through could open the engine past the limiter.
 Kubelet replaces `$(NAME)` in a word by the variable's value before either parser sees it, so no reference may stand
@@ -46,9 +47,7 @@ def argparse_problems(args: Sequence[str], owned: Iterable[Owned]) -> list[Probl
         if flag == "--":
             problems.append(_problem(index, "a bare `--` ends the options; remove it"))
             continue
-        match = next((known for known in instead if known == flag), None) or next(
-            (known for known in instead if len(flag) > 1 and known.startswith(flag)), None
-        )
+        match = _argparse_match(flag, instead)
         if match is None:
             continue
         short_for = "" if flag == match else f" (short for `{match}`)"
@@ -107,11 +106,26 @@ def _argparse_flag(word: str) -> str:
     """Return the flag in a word in normal form, or the empty string for a value."""
     if not word.startswith("-") or word == "-":
         return ""
-    flag = word.partition("=")[0]
+    flag = word.partition("=")[0].partition(".")[0].rstrip("+")
     if not flag.startswith("--"):
         return flag
-    flag = flag.partition(".")[0].rstrip("+").replace("_", "-")
+    flag = flag.replace("_", "-")
     return "--" + flag.removeprefix("--no-") if flag.startswith("--no-") else flag
+
+
+def _argparse_match(flag: str, known: Iterable[str]) -> str | None:
+    """Return the known flag that argparse would take this one for.
+
+    The flag itself comes first, then any that it is the beginning of. A flag of one letter may carry its value: `-n2`.
+    """
+    if len(flag) < len("-n"):
+        return None
+    candidates = tuple(known)
+    return (
+        next((one for one in candidates if one == flag), None)
+        or next((one for one in candidates if one.startswith(flag)), None)
+        or next((one for one in candidates if len(one) == len("-n") and flag.startswith(one)), None)
+    )
 
 
 def _table(owned: Iterable[Owned]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from penstock.api import checks
 from penstock.api.backend import LLMBackendSpec
 from penstock.api.errors import Problem
 from penstock.api.kubernetes import EnvVar
@@ -61,31 +62,41 @@ class Engine(ABC):
         """Return how long the engine may take from SIGTERM to its end once nothing is in flight."""
 
     def check(self, spec: LLMBackendSpec) -> list[Problem]:
-        """Return everything in a spec that the API server cannot see and this engine cannot run with."""
+        """Return everything in a spec that the API server cannot see and this engine, or any, cannot run with."""
         return [
+            *checks.check(spec),
             *self.check_version(spec),
             *self.check_args(spec.engine.args),
             *self.check_env(spec.engine.env),
             *self._check_mounts(spec),
         ]
 
-    def image(self, spec: LLMBackendSpec) -> str:
-        """Return the image to run."""
-        if spec.engine.image:
-            return spec.engine.image
+    def image(self, spec: LLMBackendSpec, *, default: str = "") -> str:
+        """Return the image to run.
+
+        Args:
+            spec: Names the image, or the GPUs that decide on one.
+            default: The administrator's default image; empty for the one that this release pins.
+        """
+        if spec.engine.image or default:
+            return spec.engine.image or default
         vendors = (name.partition("/")[0] for name in spec.resources.gpus())
         return next(
             (self.facts.gpu_images[vendor] for vendor in vendors if vendor in self.facts.gpu_images),
             self.facts.default_image,
         )
 
-    def version_of(self, spec: LLMBackendSpec) -> EngineVersion | None:
-        """Return the version of the engine that a spec runs; None when unknown."""
-        return self.version(self.image(spec), spec.engine.version)
+    def version_of(self, spec: LLMBackendSpec, *, default: str = "") -> EngineVersion | None:
+        """Return the version of the engine that a spec runs; None when unknown. `default` as for `image`."""
+        return self.version(self.image(spec, default=default), spec.engine.version)
 
     def concurrency(self, spec: LLMBackendSpec) -> int | None:
         """Return the requests one replica works on at a time; None when only the running engine knows."""
         return spec.engine.max_concurrency or self.facts.default_concurrency
+
+    def context_tokens(self, spec: LLMBackendSpec) -> int | None:
+        """Return the tokens one request may use; None when only the running engine knows."""
+        return spec.engine.context_length or self.facts.default_context_tokens
 
     def _check_mounts(self, spec: LLMBackendSpec) -> list[Problem]:
         taken = {directory.path: "Penstock mounts it" for directory in self.writable_directories(spec)}

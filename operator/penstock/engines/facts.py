@@ -86,6 +86,7 @@ class EngineFacts:
         default_image: Image used when the spec names none.
         gpu_images: Image used instead when the pod asks for a GPU, by the vendor's part of the resource name.
         default_concurrency: Requests at a time when the spec names none; None when only the running engine knows.
+        default_context_tokens: Tokens of one request when the spec names none; None when the model decides.
         user_id: User the container runs as; the official image need not know it.
         group_id: Its group; volumes are made writable for it.
         health_path: Answers 200 once the model is loaded. It says nothing about progress.
@@ -102,6 +103,7 @@ class EngineFacts:
     default_image: str
     gpu_images: Mapping[str, str] = field(default_factory=dict)
     default_concurrency: int | None
+    default_context_tokens: int | None
     user_id: int
     group_id: int
     health_path: str

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.api.backend import LLMBackendSpec
-from penstock.api.engine import EngineType, FlashAttention, LlamaCppSettings
+from penstock.api.engine import DEFAULT_SLOTS, EngineType, FlashAttention, LlamaCppSettings
 from penstock.api.errors import Problem
 from penstock.api.kubernetes import EnvVar
 from penstock.api.replica import ENGINE_PORT
@@ -30,7 +30,6 @@ OLDEST_BUILD = 5000
 NO_UI_BUILD = 10964
 """The web interface's flag is `--no-ui` here; older builds call it `--no-webui`."""
 
-DEFAULT_SLOTS = 4
 DEFAULT_CONTEXT_TOKENS = 4096
 STOP_SECONDS = 5
 HOME = "/tmp"  # noqa: S108 - an emptyDir of the pod
@@ -44,6 +43,7 @@ FACTS = EngineFacts(
         "gpu.intel.com": f"{IMAGE}:server-intel-{BUILD}",
     },
     default_concurrency=DEFAULT_SLOTS,
+    default_context_tokens=DEFAULT_CONTEXT_TOKENS,
     user_id=2000,
     group_id=2000,
     health_path="/health",
@@ -93,6 +93,7 @@ FACTS = EngineFacts(
 
 _NETWORK = "the engine listens on loopback only, and clients reach it through the limiter; remove it"
 _SOURCE = "set `spec.model.source`"
+_HUB_TOKEN = "set `spec.model.source.huggingFace.tokenSecretRef`; arguments are no secret"  # noqa: S105 - advice
 _NAMES = "set `spec.model.name` and `spec.model.aliases`"
 _PRESET = "it brings a model and a port of its own; set `spec.model.source`"
 _SLOTS = "set `spec.engine.maxConcurrency`"
@@ -109,7 +110,8 @@ OWNED: Final = (
     Owned(flags=("--ssl-key-file", "--ssl-cert-file"), instead=_NETWORK),
     Owned(flags=("--api-key", "--api-key-file"), instead=_KEYS),
     Owned(flags=("-m", "--model", "-mu", "--model-url", "-dr", "--docker-repo"), instead=_SOURCE),
-    Owned(flags=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-hft", "--hf-token"), instead=_SOURCE),
+    Owned(flags=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"), instead=_SOURCE),
+    Owned(flags=("-hft", "--hf-token"), instead=_HUB_TOKEN),
     Owned(flags=tuple(f"--fim-qwen-{size}-default" for size in ("1.5b", "3b", "7b", "30b")), instead=_PRESET),
     Owned(flags=("--fim-qwen-7b-spec", "--fim-qwen-14b-spec"), instead=_PRESET),
     Owned(flags=("--gpt-oss-20b-default", "--gpt-oss-120b-default"), instead=_PRESET),
@@ -141,6 +143,7 @@ OWNED: Final = (
 
 OWNED_ENVIRONMENT_PREFIXES: Final = {
     "LLAMA_ARG_": "it is another spelling of a flag; use the field or `spec.engine.args`",
+    "LLAMA_SERVER_": "it is for the server's own processes and tests; remove it",
     "AIP_": "it would move the engine's port; remove it",
 }
 OWNED_ENVIRONMENT: Final = {"LLAMA_API_KEY": _KEYS}

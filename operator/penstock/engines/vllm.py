@@ -45,6 +45,7 @@ FACTS = EngineFacts(
     type=EngineType.VLLM,
     default_image=f"{IMAGE}:v{RELEASE}",
     default_concurrency=None,
+    default_context_tokens=None,
     user_id=2000,
     group_id=2000,
     health_path="/health",
@@ -138,7 +139,7 @@ class VLLM(Engine):
             "VLLM_NO_USAGE_STATS": "1",
             "VLLM_DO_NOT_TRACK": "1",
             # vLLM gives up loading on its own after this; the startup probe is the one to decide.
-            "VLLM_ENGINE_READY_TIMEOUT_S": str(spec.health.startup_timeout_seconds + READY_MARGIN_SECONDS),
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(spec.startup_seconds + READY_MARGIN_SECONDS),
             # A user id without an entry in /etc/passwd has neither a name nor a home.
             "HOME": HOME,
             "USER": "vllm",
@@ -146,6 +147,8 @@ class VLLM(Engine):
             "XDG_CACHE_HOME": CACHE,
             "XDG_CONFIG_HOME": f"{HOME}/.config",
             "HF_HOME": f"{CACHE}/huggingface",
+            # The model lies in the pod before vLLM starts: a hub that is slow or away may not hold it up.
+            "HF_HUB_OFFLINE": "1",
             "VLLM_CACHE_ROOT": f"{CACHE}/vllm",
             "VLLM_CONFIG_ROOT": f"{HOME}/.config/vllm",
             "VLLM_RPC_BASE_PATH": TEMPORARY,

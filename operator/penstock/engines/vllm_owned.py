@@ -26,6 +26,7 @@ OWNED: Final = (
     Owned(flags=("--api-key",), instead="the engine is reached through the limiter only; remove it"),
     Owned(flags=("--config",), instead="a file could change any of them; write its entries as `spec.engine.args`"),
     Owned(flags=("--model",), instead="set `spec.model.source`"),
+    Owned(flags=("--hf-token",), instead="set `spec.model.source.huggingFace.tokenSecretRef`; arguments are no secret"),
     Owned(flags=("--served-model-name",), instead="set `spec.model.name` and `spec.model.aliases`"),
     Owned(flags=("--max-model-len",), instead="set `spec.engine.contextLength`"),
     Owned(flags=("--max-num-seqs",), instead="set `spec.engine.maxConcurrency`"),

@@ -1,18 +1,26 @@
-"""Where the API server is and who we are: a kubeconfig when one is named, else the pod's service account."""
+"""Where the API server is and who we are: a kubeconfig when one is named, else the pod's service account.
+
+`kubernetes.aio` reads both and makes the TLS context from it; the HTTP session is aiohttp's own.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, load_incluster_config
 from kubernetes.aio.config.kube_config import load_kube_config
 
 from penstock.kube.errors import ConfigurationError
 
+USER_AGENT = "penstock"
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 
@@ -51,3 +59,39 @@ async def load(kubeconfig: Path | None) -> Configuration:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account"
         raise ConfigurationError(f"cannot use {where}: {error}") from error
     return configuration
+
+
+def environment_proxy(host: str) -> str | None:
+    """Return the proxy that the environment names for a URL, if it names one.
+
+    aiohttp would look this up itself, for every single request and in a thread.
+    """
+    url = urlsplit(host)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
+def session(
+    configuration: Configuration,
+    *,
+    connections: int,
+    timeout: aiohttp.ClientTimeout,
+    headers: Mapping[str, str] | None = None,
+    trace: aiohttp.TraceConfig | None = None,
+) -> aiohttp.ClientSession:
+    """Return an HTTP session that trusts the API server and shows the client certificate, if there is one.
+
+    Args:
+        configuration: What `load` has returned.
+        connections: How many at most; 0 for no limit.
+        timeout: For requests that name none.
+        headers: Sent with every request.
+        trace: Told of the requests.
+    """
+    tls = RESTClientObject(configuration).ssl_context
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, ssl=tls),
+        headers={"User-Agent": USER_AGENT, **(headers or {})},
+        timeout=timeout,
+        proxy=configuration.proxy or environment_proxy(configuration.host),
+        trace_configs=[trace] if trace else None,
+    )

@@ -2,6 +2,7 @@
 
     KubeError
     ├── ConfigurationError     no usable kubeconfig or service account: fix the environment and start again
+    ├── NotLeading             another replica may lead by now: end, and let it work
     ├── Unavailable            no connection, no answer in time, or a 5xx: retry with back-off
     └── Refused                the API server answered with a refusal
         ├── Unauthorized       401: credentials expired or wrong
@@ -29,7 +30,11 @@ class ConfigurationError(KubeError):
     """Neither a kubeconfig nor a service account leads to an API server."""
 
 
-class Unavailable(KubeError):  # noqa: N818 - the names say what happened, the root says it is an error
+class NotLeading(KubeError):  # noqa: N818 - the names say what happened, the root says it is an error
+    """This process no longer leads, or cannot know that it does, so nothing was sent."""
+
+
+class Unavailable(KubeError):  # noqa: N818
     """The API server could not be reached, did not answer in time, or failed by itself."""
 
 

@@ -52,14 +52,36 @@ LLM_BACKEND = Kind(GROUP, VERSION, PLURAL, KIND)
 SERVICE_ACCOUNT = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap")
 SERVICE = Kind("", "v1", "services", "Service")
+POD_DISRUPTION_BUDGET = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICY = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+POD_MONITOR = Kind("monitoring.coreos.com", "v1", "podmonitors", "PodMonitor")
+CONTROLLER_REVISION = Kind("apps", "v1", "controllerrevisions", "ControllerRevision")
 DEPLOYMENT = Kind("apps", "v1", "deployments", "Deployment")
 POD = Kind("", "v1", "pods", "Pod")
 SECRET = Kind("", "v1", "secrets", "Secret")
+LEASE = Kind("coordination.k8s.io", "v1", "leases", "Lease")
+EVENT = Kind("", "v1", "events", "Event")
+PERSISTENT_VOLUME_CLAIM = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+RESOURCE_QUOTA = Kind("", "v1", "resourcequotas", "ResourceQuota")
+LIMIT_RANGE = Kind("", "v1", "limitranges", "LimitRange")
 
-CHILD_KINDS = (SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, DEPLOYMENT)
+CHILD_KINDS = (
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    SERVICE,
+    POD_DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    POD_MONITOR,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+)
 """Everything a backend may own: watched, repaired, and deleted when no longer desired."""
 
-_BY_NAME = {(kind.api_version, kind.name): kind for kind in (LLM_BACKEND, *CHILD_KINDS, POD, SECRET)}
+OPTIONAL_KINDS = (POD_MONITOR,)
+"""Kinds that not every cluster serves: watched from when they appear."""
+
+_OTHERS = (LLM_BACKEND, POD, SECRET, LEASE, EVENT, PERSISTENT_VOLUME_CLAIM, RESOURCE_QUOTA, LIMIT_RANGE)
+_BY_NAME = {(kind.api_version, kind.name): kind for kind in (*CHILD_KINDS, *_OTHERS)}
 
 
 def kind_of(obj: Object) -> Kind:

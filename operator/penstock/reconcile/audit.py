@@ -9,10 +9,10 @@ Before the first reconcile the same list fills the cache, so that a restarted op
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.kube.client import Client
-from penstock.kube.kinds import CHILD_KINDS, LLM_BACKEND, POD, Kind
+from penstock.kube.kinds import LLM_BACKEND, Kind
 from penstock.reconcile.cache import Cache, keys_of
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.labels import MANAGED_BY, MANAGER
@@ -20,27 +20,30 @@ from penstock.resources.objects import Key, key_of
 
 MANAGED = {MANAGED_BY: MANAGER}
 
-WATCHED_KINDS = (LLM_BACKEND, *CHILD_KINDS, POD)
 
-
-async def audit(client: Client, cache: Cache, queue: WorkQueue[Key], *, namespaces: Sequence[str]) -> None:
-    """Bring the cache up to date and let every backend be looked at.
+async def audit(
+    client: Client, cache: Cache, queue: WorkQueue[Key], *, namespaces: Sequence[str], kinds: Iterable[Kind]
+) -> None:
+    """Bring the cache up to date and let every backend that concerns be looked at.
 
     Args:
         client: The API server.
         cache: Brought up to date.
-        queue: Gets every backend.
+        queue: Gets the backends of objects that have vanished, and all backends when these are among the kinds.
         namespaces: Where backends are served; empty means everywhere.
+        kinds: What to list.
 
     Raises:
         KubeError: A kind cannot be listed; the kinds before it are up to date.
     """
-    for kind in WATCHED_KINDS:
+    kinds = tuple(kinds)
+    for kind in kinds:
         for namespace in namespaces or (None,):
             for key in await _audit_kind(client, cache, kind, namespace):
                 queue.add(key)
-    for key in cache.all(LLM_BACKEND):
-        queue.add(key)
+    if LLM_BACKEND in kinds:
+        for key in cache.all(LLM_BACKEND):
+            queue.add(key)
 
 
 async def _audit_kind(client: Client, cache: Cache, kind: Kind, namespace: str | None) -> set[Key]:

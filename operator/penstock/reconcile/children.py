@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Sequence
+import logging
+import time
+from collections.abc import Awaitable, Collection, Sequence
 
 from penstock.api.conditions import Reason
 from penstock.kube.client import Client
@@ -19,6 +21,8 @@ from penstock.reconcile.cache import Cache
 from penstock.reconcile.repair import give_up, repair, replace
 from penstock.resources.objects import Key, Object, controller_of, is_controlled_by, is_terminating, key_of
 from penstock.status.trouble import Trouble
+
+_log = logging.getLogger(__name__)
 
 
 class Blocked(Exception):  # noqa: N818 - a result that ends the pass early
@@ -52,8 +56,21 @@ class Children:
         self._cache = cache
         self._applied: dict[tuple[Kind, Key], tuple[str, str]] = {}
 
-    async def converge(self, owner_uid: str, backend: Key, desired: Sequence[Object]) -> None:
+    async def converge(
+        self,
+        owner_uid: str,
+        backend: Key,
+        desired: Sequence[Object],
+        *,
+        kept: Collection[tuple[Kind, Key]] = (),
+    ) -> None:
         """Apply every desired child in order, then delete the others.
+
+        Args:
+            owner_uid: The backend's.
+            backend: Whose children they are.
+            desired: The children as they are applied.
+            kept: Further children that stay as they are.
 
         Raises:
             Blocked: A child cannot be applied; those after it are left for the next pass.
@@ -61,8 +78,8 @@ class Children:
             KubeError: The API server cannot be reached, or asks for a pause.
         """
         for obj in desired:
-            await self._apply(owner_uid, obj)
-        await self._prune(owner_uid, backend, desired)
+            await self._apply(owner_uid, backend, obj)
+        await self._prune(owner_uid, backend, {(kind_of(obj), key_of(obj)) for obj in desired}.union(kept))
 
     def forget(self, backend: Key) -> None:
         """Drop what is remembered of a backend's children."""
@@ -70,9 +87,10 @@ class Children:
             for child in self._cache.of_backend(backend, kind):
                 self._applied.pop((kind, key_of(child)), None)
 
-    async def _apply(self, owner_uid: str, obj: Object) -> None:
+    async def _apply(self, owner_uid: str, backend: Key, obj: Object) -> None:
         kind = kind_of(obj)
         key = key_of(obj)
+        wanted = _digest(obj)
         held = self._cache.get(kind, key)
         if held is None:
             held = await self._live(kind, key)
@@ -80,11 +98,25 @@ class Children:
             _check_ownership(owner_uid, kind, key, held)
             if is_terminating(held):
                 raise Gone(f"{kind} {key} is being deleted")
-            if self._applied.get((kind, key)) == (_digest(obj), _fingerprint(held)):
+            if self._applied.get((kind, key)) == (wanted, _fingerprint(held, obj)):
                 return
+        started = time.monotonic()
+        why = self._why(kind, key, wanted, held)
+        # What is cut short half-way is done again, even if by then the child looks as it should.
+        self._applied.pop((kind, key), None)
         answer = await self._put_right(kind, key, obj, held)
         self._cache.store(kind, answer)
-        self._applied[kind, key] = (_digest(obj), _fingerprint(answer))
+        self._applied[kind, key] = (wanted, _fingerprint(answer, obj))
+        if held is None or answer["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"]:
+            _decided(backend, f"applied {kind} {key.name}", why, started)
+
+    def _why(self, kind: Kind, key: Key, wanted: str, held: Object | None) -> str:
+        if held is None:
+            return "it was missing"
+        applied, _ = self._applied.get((kind, key), (None, None))
+        if applied is None:
+            return "it was not as this release wants it"
+        return "something else is wanted now" if applied != wanted else "somebody had changed it"
 
     async def _put_right(self, kind: Kind, key: Key, desired: Object, held: Object | None) -> Object:
         """Apply a child, take out what an apply leaves, and return the child as it is then."""
@@ -132,19 +164,28 @@ class Children:
         except Forbidden as error:
             raise Blocked(_forbidden(kind, key, error), retry=True) from error
 
-    async def _prune(self, owner_uid: str, backend: Key, desired: Sequence[Object]) -> None:
-        wanted = {(kind_of(obj), key_of(obj)) for obj in desired}
+    async def _prune(self, owner_uid: str, backend: Key, wanted: Collection[tuple[Kind, Key]]) -> None:
         for kind in CHILD_KINDS:
             for child in self._cache.of_backend(backend, kind):
                 key = key_of(child)
                 if (kind, key) in wanted or is_terminating(child) or not is_controlled_by(child, owner_uid):
                     continue
                 self._applied.pop((kind, key), None)
+                started = time.monotonic()
                 try:
                     await self._client.delete(kind, key, uid=child["metadata"]["uid"])
                 except Conflict:
                     # Another object has taken the name since, and it is not ours to delete.
                     self._cache.drop(kind, key)
+                else:
+                    _decided(backend, f"deleted {kind} {key.name}", "it is no longer wanted", started)
+
+
+def _decided(backend: Key, decision: str, reason: str, started: float) -> None:
+    """Log a decision: in one line for people, and in fields of its own for machines."""
+    took = round(time.monotonic() - started, 3)
+    fields = {"backend": str(backend), "reason": reason, "took": took}
+    _log.info("%s: %s, %s", backend, decision, reason, extra=fields)
 
 
 def _check_ownership(owner_uid: str, kind: Kind, key: Key, held: Object) -> None:
@@ -179,8 +220,14 @@ def _digest(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _fingerprint(obj: Object) -> str:
-    """Return a digest of all that an apply could change back: everything but status and bookkeeping."""
-    bookkeeping = ("resourceVersion", "generation", "managedFields")
-    metadata = {name: value for name, value in obj["metadata"].items() if name not in bookkeeping}
+def _fingerprint(obj: Object, desired: Object) -> str:
+    """Return a digest of all that an apply could change back: everything but status, bookkeeping and foreign marks.
+
+    Labels and annotations that others add stay with whoever added them; a Deployment's controller adds one for each
+    revision, which is no reason to write.
+    """
+    metadata = {name: obj["metadata"].get(name) for name in ("uid", "ownerReferences")}
+    for marks in ("labels", "annotations"):
+        ours = desired["metadata"].get(marks, {})
+        metadata[marks] = {name: value for name, value in obj["metadata"].get(marks, {}).items() if name in ours}
     return _digest({**{name: value for name, value in obj.items() if name != "status"}, "metadata": metadata})

@@ -13,25 +13,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.api.backend import LLMBackend
-from penstock.api.conditions import ConditionType, Reason
+from penstock.api.conditions import Reason
 from penstock.api.errors import InvalidBackend
 from penstock.kube.client import Client
-from penstock.kube.errors import Conflict, KubeError, NotFound, TooManyRequests
-from penstock.kube.kinds import DEPLOYMENT, LLM_BACKEND, POD
+from penstock.kube.errors import KubeError, TooManyRequests
+from penstock.kube.kinds import LLM_BACKEND
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.children import Blocked, Children, Gone
 from penstock.reconcile.outcome import Done, Failed, Outcome, RequeueAfter
-from penstock.resources import children, deployment
+from penstock.reconcile.report import SETTLE_SECONDS, Report, Reporter, soonest
+from penstock.reconcile.templates import Templates
+from penstock.reconcile.turns import Turns
+from penstock.resources import children
+from penstock.resources.facts import UNKNOWN, ClusterFacts
 from penstock.resources.objects import Key, Object, is_terminating
 from penstock.resources.settings import BuildSettings
-from penstock.status.assess import Observation, assess
+from penstock.rollout.pacing import MAX_CONCURRENT_ROLLOUTS
+from penstock.status.change import Transition
 from penstock.status.trouble import Trouble
 
 GONE_SECONDS = 0.5
 """A deleted child's place is usually free by then."""
 
 BLOCKED_SECONDS = 10.0
-"""How often a taken name is looked at again: no event tells when a foreign object goes."""
+"""How often a taken name or a full quota is looked at again: no event tells when it goes."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +47,7 @@ class _Result:
 
     outcome: Outcome
     trouble: Trouble | None = None
+    applied: bool = True
 
 
 class Reconciler:
@@ -51,6 +57,10 @@ class Reconciler:
         client: The API server.
         cache: What was observed; own writes are entered at once.
         settings: What the builders need besides the backend.
+        facts: Returns what is known of the cluster now.
+        max_concurrent_rollouts: How many backends may be replacing replicas at a time before an upgrade has to wait.
+        settle_seconds: How long after a write of status a sharper picture waits.
+        announce: Told of a backend and what of it is worth an Event.
         now: The wall clock, for conditions.
     """
 
@@ -60,13 +70,25 @@ class Reconciler:
         cache: Cache,
         settings: BuildSettings,
         *,
+        facts: Callable[[], ClusterFacts] = lambda: UNKNOWN,
+        max_concurrent_rollouts: int = MAX_CONCURRENT_ROLLOUTS,
+        settle_seconds: float = SETTLE_SECONDS,
+        announce: Callable[[Object, Transition], None] = lambda _backend, _transition: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._cache = cache
         self._settings = settings
+        self._read_facts = facts
+        self._announce = announce
         self._now = now
         self._children = Children(client, cache)
+        self._templates = Templates(client, cache, Turns(cache, maximum=max_concurrent_rollouts))
+        self._reporter = Reporter(client, cache, settle_seconds=settle_seconds, now=now)
+
+    @property
+    def _facts(self) -> ClusterFacts:
+        return self._read_facts()
 
     async def reconcile(self, key: Key) -> Outcome:
         """Bring one backend's children and status to what they should be; never raises what the cluster may answer."""
@@ -74,6 +96,8 @@ class Reconciler:
         if raw is None or is_terminating(raw):
             # The garbage collector takes the children, by their owner references.
             self._children.forget(key)
+            self._templates.forget(key)
+            self._reporter.forget(key)
             return Done()
         try:
             return await self._pass(key, raw)
@@ -83,63 +107,59 @@ class Reconciler:
             return Failed(str(error))
 
     async def _pass(self, key: Key, raw: Object) -> Outcome:
-        backend, trouble = _understand(raw)
+        backend, trouble = _understand(raw, self._facts)
         if backend is None:
-            await self._report(key, raw, None, trouble)
-            return Done()
+            report = self._announced(await self._report(key, raw, None, trouble=trouble))
+            return _outcome(Done(), report)
         if not raw.get("status", {}).get("conditions"):
             # Tools take an object without conditions for finished, so this comes before the children.
-            raw = await self._report(key, raw, backend, None)
+            raw = self._announced(await self._report(key, raw, backend)).backend
         result = await self._act(key, raw, backend)
-        await self._report(key, raw, backend, result.trouble)
-        return result.outcome
+        report = await self._report(key, raw, backend, trouble=result.trouble, applied=result.applied)
+        return _outcome(result.outcome, self._announced(report))
+
+    def _announced(self, report: Report) -> Report:
+        if report.transition is not None:
+            self._announce(report.backend, report.transition)
+        return report
 
     async def _act(self, key: Key, raw: Object, backend: LLMBackend) -> _Result:
+        """Apply what is desired; a backend that is paused keeps the children it has."""
+        if backend.spec.paused:
+            return _Result(outcome=Done(), applied=self._templates.is_current(key, backend))
+        settings, facts = self._settings, self._facts
         try:
-            await self._children.converge(raw["metadata"]["uid"], key, children.build(backend, self._settings))
+            plan = await self._templates.plan(key, raw, backend, settings=settings, facts=facts)
+            revision = plan.revision
+            desired = children.build(backend, settings, facts, revision.template, revision=revision.name)
+            desired = plan.with_history(backend, desired)
+            await self._children.converge(raw["metadata"]["uid"], key, desired, kept=plan.kept)
         except Gone as gone:
             _log.info("%s: %s", key, gone)
             return _Result(outcome=RequeueAfter(GONE_SECONDS))
         except Blocked as blocked:
-            outcome = Failed(str(blocked)) if blocked.retry else RequeueAfter(BLOCKED_SECONDS)
-            return _Result(outcome=outcome, trouble=blocked.trouble)
-        return _Result(outcome=Done())
+            return _Result(outcome=_retry(blocked), trouble=blocked.trouble)
+        finally:
+            self._templates.done(key)
+        return _Result(outcome=Done() if plan.wait is None else RequeueAfter(plan.wait.ask_again_seconds))
 
-    async def _report(self, key: Key, raw: Object, backend: LLMBackend | None, trouble: Trouble | None) -> Object:
-        """Write status if it changed, and return the backend as it is afterwards."""
-        previous = raw.get("status", {})
-        name = Key(key.namespace, deployment.name(backend) if backend is not None else key.name)
-        owned = self._cache.get(DEPLOYMENT, name)
-        observation = Observation(
-            generation=raw["metadata"]["generation"],
-            previous=previous,
-            deployment=owned if owned in self._cache.of_backend(key, DEPLOYMENT) else None,
-            pods=self._cache.of_backend(key, POD),
-            trouble=trouble,
-        )
-        status = assess(backend, observation, now=self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if status == previous:
-            return raw
-        body = {
-            "apiVersion": LLM_BACKEND.api_version,
-            "kind": LLM_BACKEND.name,
-            "metadata": {"name": key.name, "namespace": key.namespace, "uid": raw["metadata"]["uid"]},
-            "status": status,
-        }
-        try:
-            answer = await self._client.patch_status(body)
-        except (NotFound, Conflict):
-            # Deleted meanwhile, or deleted and made anew: the event tells.
-            return raw
-        self._cache.store(LLM_BACKEND, answer)
-        _log_transition(key, previous, status)
-        return answer
+    async def _report(
+        self,
+        key: Key,
+        raw: Object,
+        backend: LLMBackend | None,
+        *,
+        trouble: Trouble | None = None,
+        applied: bool = True,
+    ) -> Report:
+        """Write status if it has something new to say."""
+        return await self._reporter.report(key, raw, backend, trouble=trouble, applied=applied)
 
 
-def _understand(raw: Object) -> tuple[LLMBackend | None, Trouble | None]:
+def _understand(raw: Object, facts: ClusterFacts) -> tuple[LLMBackend | None, Trouble | None]:
     try:
         backend = LLMBackend.parse(raw)
-        problems = children.check(backend)
+        problems = children.check(backend, facts)
         if problems:
             raise InvalidBackend(problems)
     except InvalidBackend as error:
@@ -147,14 +167,18 @@ def _understand(raw: Object) -> tuple[LLMBackend | None, Trouble | None]:
     return backend, None
 
 
-def _log_transition(key: Key, previous: Object, status: Object) -> None:
-    before, after = _ready(previous), _ready(status)
-    if (before.get("status"), before.get("reason")) != (after.get("status"), after.get("reason")):
-        _log.info("%s: Ready=%s %s: %s", key, after["status"], after["reason"], after["message"])
+def _retry(blocked: Blocked) -> Outcome:
+    """Return when to try again what could not be applied."""
+    if blocked.trouble.reason in (Reason.NAME_TAKEN, Reason.QUOTA_EXCEEDED):
+        # The name may become free and the quota be raised at any time, and no event tells: a steady look finds it soon.
+        return RequeueAfter(BLOCKED_SECONDS)
+    # What the API server has called invalid stays so until the spec changes, and that is told.
+    return Failed(str(blocked)) if blocked.retry else Done()
 
 
-def _ready(status: Object) -> Object:
-    for condition in status.get("conditions", ()):
-        if condition["type"] == ConditionType.READY:
-            return dict(condition)
-    return {}
+def _outcome(outcome: Outcome, report: Report) -> Outcome:
+    """Return when to look again: as applying has ended, or earlier if status asks for it."""
+    if isinstance(outcome, Failed):
+        return outcome
+    seconds = soonest(outcome.seconds if isinstance(outcome, RequeueAfter) else None, report.look_again_seconds)
+    return RequeueAfter(seconds) if seconds is not None else outcome

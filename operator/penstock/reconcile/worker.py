@@ -42,10 +42,11 @@ async def work(
         started = time.monotonic()
         try:
             outcome = await _reconcile(reconcile, key)
-            _schedule(queue, backoff, key, outcome)
+            took = time.monotonic() - started
+            _schedule(queue, backoff, key, outcome, took_seconds=took)
         finally:
             queue.done(key)
-        observe(type(outcome).__name__, time.monotonic() - started)
+        observe(type(outcome).__name__, took)
 
 
 async def _reconcile(reconcile: Reconcile, key: Key) -> Outcome:
@@ -59,7 +60,7 @@ async def _reconcile(reconcile: Reconcile, key: Key) -> Outcome:
         return Failed("an unexpected error, see the log")
 
 
-def _schedule(queue: WorkQueue[Key], backoff: Backoff[Key], key: Key, outcome: Outcome) -> None:
+def _schedule(queue: WorkQueue[Key], backoff: Backoff[Key], key: Key, outcome: Outcome, *, took_seconds: float) -> None:
     match outcome:
         case Done():
             backoff.reset(key)
@@ -68,5 +69,6 @@ def _schedule(queue: WorkQueue[Key], backoff: Backoff[Key], key: Key, outcome: O
             queue.add_after(key, seconds)
         case Failed(reason, retry_after_seconds):
             delay = max(backoff.failed(key), retry_after_seconds)
-            _log.warning("%s: %s; next try in %.1f s", key, reason, delay)
+            fields = {"backend": str(key), "reason": reason, "took": round(took_seconds, 3)}
+            _log.warning("%s: %s; next try in %.1f s", key, reason, delay, extra=fields)
             queue.add_after(key, delay)

@@ -15,11 +15,9 @@ def name(backend: LLMBackend) -> str:
 
 def build(backend: LLMBackend) -> Object:
     """Return the ConfigMap."""
-    limiter = backend.spec.limiter
-    policy = Policy(log_level=limiter.log_level, maximum_body_mebibytes=limiter.maximum_body_mebibytes)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(backend, name(backend)),
-        "data": {POLICY_FILE: policy.render()},
+        "data": {POLICY_FILE: Policy.of(backend.spec).render()},
     }

@@ -26,17 +26,21 @@ def build(backend: LLMBackend) -> Object:
 
     `targetPort` is a number: named ports of native sidecars are not resolved by every supported Kubernetes release.
     """
+    service = backend.spec.service
+    meta = metadata(backend, name(backend))
+    if service.annotations:
+        meta["annotations"] = dict(service.annotations)
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(backend, name(backend)),
+        "metadata": meta,
         "spec": {
-            "type": "ClusterIP",
+            "type": str(service.type),
             # The default, named so that an apply takes an edit back: a replica that drains must get nothing new.
             "publishNotReadyAddresses": False,
             "selector": selector(backend),
             "ports": [
-                {"name": "http", "port": backend.spec.service.port, "targetPort": API_PORT, "protocol": "TCP"},
+                {"name": "http", "port": service.port, "targetPort": API_PORT, "protocol": "TCP"},
             ],
         },
     }

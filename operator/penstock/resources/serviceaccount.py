@@ -8,12 +8,14 @@ from penstock.resources.objects import Object
 
 
 def name(backend: LLMBackend) -> str:
-    """Return the ServiceAccount's name."""
-    return backend.metadata.name
+    """Return the ServiceAccount that the pods run as: the one the backend names, else its own."""
+    return backend.spec.pod.service_account_name or backend.metadata.name
 
 
-def build(backend: LLMBackend) -> Object:
-    """Return the ServiceAccount."""
+def build(backend: LLMBackend) -> Object | None:
+    """Return the ServiceAccount, or None where the backend names another."""
+    if backend.spec.pod.service_account_name is not None:
+        return None
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",

@@ -1,45 +1,45 @@
 """The operator's process: what starts after what, and what ends before what.
 
-Start: listen (so that probes are answered), wait for the API server and the CRD, make or read the drain key, list
-everything once, then work and watch. End, on SIGTERM or SIGINT: watches stop, the endpoints close, workers finish what
-they are at, connections close. The state of the world is in the cluster, so nothing has to be saved.
+Start: listen (so that probes are answered), wait for the API server and the CRD, list everything once. From then on
+this replica stands by, ready and with everything known. When it gets the Lease it makes or reads the drain key and
+works. End, on SIGTERM or SIGINT: workers finish what they are at, the Lease is given back, watches and endpoints end.
+When the Lease is lost everything ends at once, and the process with an error: nothing of a former leader's state is
+worth keeping, and a fresh process knows what is. The state of the world is in the cluster, so nothing has to be saved.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-import secrets
 import signal
-from collections.abc import Coroutine
-from typing import TypeVar
-
-from kubernetes.aio.client.configuration import Configuration
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
 
 from penstock.kube import connection
-from penstock.kube.client import Client, KubernetesClient
-from penstock.kube.errors import Forbidden, KubeError, NotFound, TooManyRequests, Unavailable
+from penstock.kube.candidacy import Timing
+from penstock.kube.client import KubernetesClient
+from penstock.kube.election import Elector
+from penstock.kube.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from penstock.kube.kinds import LLM_BACKEND
-from penstock.reconcile.audit import audit
-from penstock.reconcile.backoff import Backoff
+from penstock.kube.lease import KubernetesLease
+from penstock.kube.pace import Pace
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
-from penstock.reconcile.reconciler import Reconciler
-from penstock.reconcile.worker import work
 from penstock.resources.objects import Key
-from penstock.resources.settings import BuildSettings
-from penstock.runtime import drainkey, source
 from penstock.runtime.endpoints import Endpoints
+from penstock.runtime.keeper import Keeper
+from penstock.runtime.leader import Leader
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.settings import OperatorSettings
 
 START_RETRY_SECONDS = 1.0
-WORKERS_STOP_SECONDS = 4.0
-FIRST_AUDIT_SECONDS = 5.0
-RESYNC_SPREAD = 0.1
-
-T = TypeVar("T")
+CLOSE_SECONDS = 0.1
+LEASE_CONNECTIONS = 2
+LEASE_TRIES_PER_DEADLINE = 3
 
 _log = logging.getLogger(__name__)
 
@@ -61,15 +61,30 @@ class Operator:
         self._signals = (signal.SIGTERM, signal.SIGINT) if handle_signals else ()
         self._stop = asyncio.Event()
         self._missing = "starting"
+        self._told = ""
         self._queue: WorkQueue[Key] = WorkQueue()
         self._cache = Cache()
-        self._metrics = Metrics(self._queue, self._cache)
-        self._endpoints = Endpoints(self._metrics.registry, ready=lambda: self._missing)
+        self._keeper: Keeper | None = None
+        self._elector: Elector | None = None
+        self._leading = False
+        self._answered_at = float("-inf")
+        self._metrics = Metrics(
+            self._queue,
+            self._cache,
+            leading=lambda: self._leading,
+            oldest_watch=lambda: self._keeper.oldest_watch_seconds if self._keeper else 0.0,
+        )
+        self._endpoints = Endpoints(self._metrics.registry, unready=self._unready, sick=self._sick)
 
     @property
     def ready(self) -> bool:
-        """Whether backends are being served."""
-        return not self._missing
+        """Whether backends are served, or would be at once if the leader were gone."""
+        return not self._unready()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this replica is the one that works."""
+        return self._leading
 
     @property
     def ports(self) -> list[int]:
@@ -85,142 +100,164 @@ class Operator:
 
         Raises:
             StartFailed: A permission or the CRD is missing.
+            LeadershipLost: Another replica leads or may lead.
             KubeError: The configuration or the drain key is unusable.
             OSError: A port cannot be had.
         """
-        settings = self._settings
         self._handle_signals()
-        configuration = await connection.load(settings.kubeconfig or connection.kubeconfig_path())
-        client = KubernetesClient(configuration, observe=self._metrics.requested)
+        running = asyncio.create_task(self._run(), name="operator")
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
         try:
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            running.cancel()
+            await asyncio.wait((running,))
+        if not running.cancelled():
+            running.result()
+
+    async def _run(self) -> None:
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            # A connection whose request was cut short closes in the loop's next turns, and there have to be some.
+            stack.push_async_callback(asyncio.sleep, CLOSE_SECONDS)
+            stack.push_async_callback(self._endpoints.stop)
+            configuration = await connection.load(settings.kubeconfig or connection.kubeconfig_path())
             await self._endpoints.start(
                 settings.listen_address, health_port=settings.health_port, metrics_port=settings.metrics_port
             )
-            started = await self._until_stopped(self._start(client))
-            if started is not None:
-                await self._serve(client, started, configuration)
+            timing = Timing(
+                duration=settings.lease_duration_seconds,
+                deadline=settings.lease_renew_deadline_seconds,
+                retry=settings.lease_retry_seconds,
+            )
+            # The Lease has connections of its own: its renewal waits behind nothing, and no fence can be before it.
+            lease_client = KubernetesClient(
+                configuration,
+                observe=self._requested,
+                connections=LEASE_CONNECTIONS,
+                timeout_seconds=timing.deadline / LEASE_TRIES_PER_DEADLINE,
+            )
+            stack.push_async_callback(lease_client.close)
+            lease = KubernetesLease(lease_client, Key(settings.namespace, settings.lease_name))
+            identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+            elector = self._elector = Elector(lease, identity, timing, random=random.random)
+            client = KubernetesClient(
+                configuration,
+                observe=self._requested,
+                guard=elector.fence.check,
+                pace=Pace(writes_per_second=settings.write_rate, burst=max(1, int(settings.write_rate / 5))),
+            )
+            stack.push_async_callback(client.close)
+            keeper = self._keeper = Keeper(
+                client, configuration, self._cache, self._queue, settings, on_started=self._handle_signals
+            )
+            await self._patiently(keeper.fill, self._without_rights)
+            self._missing = ""
+            keeping = asyncio.create_task(keeper.run(), name="keeper")
+            stack.push_async_callback(_end, keeping)
+            leader = Leader(
+                client,
+                self._cache,
+                self._queue,
+                settings,
+                keeper.discovery,
+                instance=identity,
+                metrics=self._metrics,
+            )
+            await self._lead(elector, leader)
+
+    async def _lead(self, elector: Elector, leader: Leader) -> None:
+        """Stand by, then work until cancelled or until the Lease is lost."""
+        await self._patiently(elector.acquire, self._without_a_home)
+        self._leading = True
+        holding = asyncio.create_task(elector.hold(), name="lease")
+        working = asyncio.create_task(self._work(leader), name="leader")
+        try:
+            await asyncio.wait((holding, working), return_when=asyncio.FIRST_COMPLETED)
+            if holding.done():
+                elector.fence.shut()
+                leader.abandon()
+                holding.result()
         finally:
-            await self._endpoints.stop()
-            await client.close()
+            # While the workers finish, the Lease is still renewed.
+            working.cancel()
+            await asyncio.wait((working,))
+            self._leading = False
+            lost = holding.done()
+            await _end(holding)
+            if not lost:
+                await elector.release()
+        working.result()
+
+    async def _work(self, leader: Leader) -> None:
+        await self._patiently(leader.prepare, self._without_a_home)
+        _log.info("leading, and serving %s", ", ".join(self._settings.watch_namespaces) or "all namespaces")
+        await leader.run()
+
+    async def _patiently(
+        self, step: Callable[[], Awaitable[None]], advice: Callable[[NotFound | Forbidden], str]
+    ) -> None:
+        """Do a step until it succeeds: for ever while the API server is away, for a while when something is missing."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.start_patience_seconds
+        while True:
+            try:
+                await step()
+            except (NotFound, Forbidden) as error:
+                text = advice(error)
+                if loop.time() > deadline:
+                    raise StartFailed(text) from error
+            except (Conflict, Unavailable, TooManyRequests) as error:
+                text = str(error)
+            else:
+                return
+            if text != self._told:
+                _log.warning("waiting: %s", text)
+            self._told = text
+            if self._missing:
+                self._missing = text
+            await asyncio.sleep(START_RETRY_SECONDS)
+
+    def _without_rights(self, error: NotFound | Forbidden) -> str:
+        if isinstance(error, Forbidden):
+            return f"a permission is missing, install the roles of this release again: {error}"
+        return f"the kind {LLM_BACKEND} is not installed; apply the CRD of this release"
+
+    def _without_a_home(self, error: NotFound | Forbidden) -> str:
+        namespace = self._settings.namespace
+        return f"the Lease and the drain key cannot be kept in namespace {namespace}, see --namespace: {error}"
+
+    def _requested(self, verb: str, kind: str, result: str) -> None:
+        if result == "ok":
+            self._answered_at = time.monotonic()
+        self._metrics.requested(verb, kind, result)
+
+    def _unready(self) -> str:
+        if self._missing or self._leading:
+            return self._missing
+        return "" if self._elector is not None and self._elector.in_touch else "the Lease could not be read lately"
+
+    def _sick(self) -> str:
+        """Tell of a watch that is dead; while the API server is away no watch can live, and a restart helps nobody."""
+        silent = self._keeper.oldest_watch_seconds if self._keeper is not None else 0.0
+        answers = time.monotonic() - self._answered_at < self._settings.lease_duration_seconds
+        if answers and silent > self._settings.watch_patience_seconds:
+            return f"a watch has shown no sign of life for {silent:.0f} s, and the API server answers"
+        return ""
 
     def _handle_signals(self) -> None:
         for number in self._signals:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
-    async def _until_stopped(self, coroutine: Coroutine[None, None, T]) -> T | None:
-        """Return the result, or None when asked to end before it is there."""
-        task = asyncio.create_task(coroutine)
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if task.done():
-            return task.result()
-        task.cancel()
-        await asyncio.wait((task,))
-        return None
 
-    async def _start(self, client: Client) -> BuildSettings:
-        """Prepare until it succeeds: for ever while the API server is away, for a while when something is missing."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.start_patience_seconds
-        while True:
-            try:
-                return await self._prepare(client)
-            except StartFailed as error:
-                if loop.time() > deadline:
-                    raise
-                self._wait_for(str(error))
-            except (Unavailable, TooManyRequests) as error:
-                self._wait_for(str(error))
-            await asyncio.sleep(START_RETRY_SECONDS)
-
-    async def _prepare(self, client: Client) -> BuildSettings:
-        settings = self._settings
-        try:
-            await audit(client, self._cache, self._queue, namespaces=settings.watch_namespaces)
-        except NotFound as error:
-            raise StartFailed(f"the kind {LLM_BACKEND} is not installed; apply deploy/install.yaml") from error
-        except Forbidden as error:
-            raise StartFailed(f"a permission is missing, apply the roles in deploy/install.yaml: {error}") from error
-        try:
-            key = await drainkey.ensure(client, settings.namespace, random_bytes=secrets.token_bytes)
-        except (NotFound, Forbidden) as error:
-            raise StartFailed(
-                f"the drain key cannot be kept in namespace {settings.namespace}, see --namespace: {error}"
-            ) from error
-        return BuildSettings(limiter_image=settings.image, drain_key=key)
-
-    def _wait_for(self, missing: str) -> None:
-        if missing != self._missing:
-            _log.warning("waiting: %s", missing)
-        self._missing = missing
-
-    async def _serve(self, client: Client, build_settings: BuildSettings, configuration: Configuration) -> None:
-        reconciler = Reconciler(client, self._cache, build_settings)
-        backoff: Backoff[Key] = Backoff(random=random.random)
-        # Made before kopf starts: at its end kopf cancels every task that is younger than itself.
-        workers = [
-            asyncio.create_task(
-                work(self._queue, reconciler.reconcile, backoff, observe=self._metrics.reconciled),
-                name=f"worker-{number}",
-            )
-            for number in range(self._settings.workers)
-        ]
-        auditor = asyncio.create_task(self._audit(client, build_settings.drain_key), name="auditor")
-        self._missing = ""
-        _log.info("serving %s", ", ".join(self._settings.watch_namespaces) or "all namespaces")
-        try:
-            await source.run(
-                configuration,
-                self._cache,
-                self._queue,
-                namespaces=self._settings.watch_namespaces,
-                stop=self._stop,
-                on_started=self._handle_signals,
-                on_stopping=self._endpoints.stop,
-            )
-        finally:
-            self._missing = "stopping"
-            auditor.cancel()
-            self._queue.close()
-            _done, late = await asyncio.wait(workers, timeout=WORKERS_STOP_SECONDS)
-            for worker in late:
-                worker.cancel()
-            await asyncio.gather(auditor, *workers, return_exceptions=True)
-
-    async def _audit(self, client: Client, drain_key: bytes) -> None:
-        # The first one is early: it finds what vanished between the list at the start and the begin of the watches.
-        delay = min(FIRST_AUDIT_SECONDS, self._settings.resync_seconds)
-        while True:
-            await asyncio.sleep(delay)
-            delay = self._settings.resync_seconds * random.uniform(1 - RESYNC_SPREAD, 1 + RESYNC_SPREAD)
-            try:
-                await audit(client, self._cache, self._queue, namespaces=self._settings.watch_namespaces)
-                await self._keep(client, drain_key)
-            except KubeError as error:
-                _log.warning("the comparison with the cluster failed and is tried again later: %s", error)
-
-    async def _keep(self, client: Client, drain_key: bytes) -> None:
-        """Put a deleted drain key back: an operator that starts without it makes another, which rolls all replicas."""
-        found = await drainkey.ensure(client, self._settings.namespace, random_bytes=lambda _count: drain_key)
-        if found != drain_key:
-            _log.warning(
-                "Secret %s/%s holds another drain key than this operator works with; a restart takes it over and "
-                "rolls all replicas",
-                self._settings.namespace,
-                drainkey.SECRET_NAME,
-            )
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def run(settings: OperatorSettings) -> None:
-    """Run the operator in this process until SIGTERM or SIGINT.
-
-    Raises:
-        StartFailed: A permission or the CRD is missing.
-        KubeError: The configuration or the drain key is unusable.
-        OSError: A port cannot be had.
-        WatchFailed: The event source has failed for good.
-    """
+    """Run the operator in this process until SIGTERM or SIGINT; raises what `Operator.run` raises."""
     asyncio.run(_main(settings))
 
 

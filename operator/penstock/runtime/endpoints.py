@@ -15,12 +15,14 @@ class Endpoints:
 
     Args:
         registry: What `/metrics` shows.
-        ready: Why the operator is not ready yet, for `/readyz`; empty once it is.
+        unready: Why the operator is not ready yet, for `/readyz`; empty once it is.
+        sick: Why the process should be started anew, for `/healthz`; empty while it need not.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, ready: Callable[[], str]) -> None:
+    def __init__(self, registry: CollectorRegistry, *, unready: Callable[[], str], sick: Callable[[], str]) -> None:
         self._registry = registry
-        self._ready = ready
+        self._unready = unready
+        self._sick = sick
         self._runners: list[web.AppRunner] = []
         self.ports: list[int] = []
 
@@ -47,11 +49,14 @@ class Endpoints:
             await self._runners.pop().cleanup()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+        return _answer(self._sick())
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        missing = self._ready()
-        return web.Response(status=503, text=f"{missing}\n") if missing else web.Response(text="ok\n")
+        return _answer(self._unready())
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": METRICS_TYPE})
+
+
+def _answer(trouble: str) -> web.Response:
+    return web.Response(status=503, text=f"{trouble}\n") if trouble else web.Response(text="ok\n")

@@ -18,6 +18,9 @@ QUIET = {
     "asyncio": logging.WARNING,
 }
 
+FIELDS = ("backend", "reason", "took")
+"""What a line that tells of a decision carries besides its message: about which backend, why, and how many seconds."""
+
 TOLD_ELSEWHERE = ("kopf._core.reactor.orchestration", "kopf._core.reactor.running")
 """Log why a watch or task of kopf has failed; the same error then ends the operator with a sentence."""
 
@@ -39,6 +42,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **{name: value for name in FIELDS if (value := getattr(record, name, None)) is not None},
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

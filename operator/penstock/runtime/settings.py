@@ -10,7 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from penstock.resources.settings import Platform
 
 
 class LogLevel(StrEnum):
@@ -46,17 +48,58 @@ class OperatorSettings(BaseModel):
     """Namespaces whose backends are served, separated by commas; all when empty. With names given, a Role in each of
     them is enough, and no cluster-wide rights are needed."""
 
+    platform: Platform = Platform.KUBERNETES
+    """What decides over the identity of containers: Kubernetes or OpenShift. On OpenShift pods name no user and no
+    group, since the project's SecurityContextConstraints assign them and refuse any other."""
+
+    default_vllm_image: str = ""
+    """Image of vLLM where a backend names none; empty means the one this release pins. For clusters that pull from a
+    registry of their own."""
+
+    default_llama_cpp_image: str = ""
+    """Image of llama.cpp where a backend names none; empty means the one this release pins."""
+
+    max_concurrent_rollouts: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Backends that may be rolled at the same time because of an upgrade of Penstock. It concerns backends with
+    `upgradePolicy: Rolling`; the next one begins when one of them is complete."""
+
     kubeconfig: Path | None = None
     """Kubeconfig to use. Without it: $KUBECONFIG, then the pod's service account, then ~/.kube/config."""
 
-    workers: Annotated[int, Field(ge=1, le=64)] = 4
-    """Backends reconciled at the same time. More of them converge faster after a start and load the API server more;
-    beyond 8 a single API server rarely gains."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 16
+    """Backends reconciled at the same time. A pass mostly waits for the API server; more of them converge faster after
+    a start, up to what the API server can take."""
+
+    write_rate: Annotated[float, Field(gt=0, le=10000)] = 500.0
+    """Writes to the API server per second, all backends together. Backends that fail are retried ever more slowly one
+    by one; this protects the API server from all of them at once."""
+
+    lease_name: Annotated[str, Field(min_length=1)] = "penstock-operator"
+    """Lease by which the operator's replicas find out who leads. It lives in the operator's namespace. Two
+    installations in one namespace need two names."""
+
+    lease_duration_seconds: Annotated[float, Field(ge=1, le=600)] = 15.0
+    """Seconds without a renewal after which another replica takes over. Longer than the renew deadline."""
+
+    lease_retry_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
+    """Seconds between renewals, and between looks of a replica that stands by. Each wait is longer by up to a fifth."""
+
+    lease_renew_deadline_seconds: Annotated[float, Field(gt=0, le=600, validate_default=True)] = 10.0
+    """Seconds without a successful renewal after which the leader stops writing and ends. Longer than the retry
+    interval."""
 
     resync_seconds: Annotated[float, Field(ge=0.1, le=86400)] = 600.0
     """Seconds between two comparisons of everything known with everything there. Changes are noticed at once by
     watching; this finds what a broken watch has missed. A comparison reads each kind once and writes nothing when
     nothing has changed. Each wait is varied by a tenth."""
+
+    discovery_seconds: Annotated[float, Field(ge=0.1, le=86400)] = 30.0
+    """Seconds between two looks at what the cluster serves. PodMonitors that are installed later are used from then
+    on, without a restart."""
+
+    watch_patience_seconds: Annotated[float, Field(ge=1, le=86400)] = 600.0
+    """Seconds without a sign of life of a watch, while the API server answers, after which /healthz fails. A watch
+    that lives is opened again every four minutes, so keep this above 300."""
 
     start_patience_seconds: Annotated[float, Field(ge=0, le=3600)] = 15.0
     """Seconds that a missing CRD or permission is waited for at the start. One `kubectl apply` may bring them and the
@@ -76,3 +119,13 @@ class OperatorSettings(BaseModel):
 
     log_format: LogFormat = LogFormat.HUMAN
     """How log lines look: human or json. JSON has one object per line with time, level, logger and message."""
+
+    @field_validator("lease_renew_deadline_seconds")
+    @classmethod
+    def _between_the_other_two(cls, deadline: float, info: ValidationInfo) -> float:
+        # A time that is missing here is wrong by itself, and told.
+        if deadline >= info.data.get("lease_duration_seconds", deadline + 1):
+            raise ValueError("must be shorter than --lease-duration-seconds: a leader stops before another takes over")
+        if deadline <= info.data.get("lease_retry_seconds", deadline - 1):
+            raise ValueError("must be longer than --lease-retry-seconds, so that a failed renewal can be tried again")
+        return deadline

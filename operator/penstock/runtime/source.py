@@ -13,32 +13,53 @@ metadata and status.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any
 
+import aiohttp
 import kopf
 from kubernetes.aio.client.configuration import Configuration
 
+from penstock.kube import connection
 from penstock.kube.kinds import LLM_BACKEND, Kind
-from penstock.reconcile.audit import MANAGED, WATCHED_KINDS
+from penstock.reconcile.audit import MANAGED
 from penstock.reconcile.cache import Cache, backend_of
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.objects import Key, Object
+from penstock.runtime.streams import Streams
 
 # A load balancer may drop a connection silently: end streams before that can matter, and notice dead ones.
-WATCH_SERVER_TIMEOUT_SECONDS = 300
-WATCH_CLIENT_TIMEOUT_SECONDS = 310
+WATCH_SERVER_TIMEOUT_SECONDS = 240
+WATCH_CLIENT_TIMEOUT_SECONDS = 250
 CONNECT_TIMEOUT_SECONDS = 5
 REQUEST_TIMEOUT_SECONDS = 30
 PAGE_SIZE = 500
+STOP_SECONDS = 3.0
+IDLE_SECONDS = 1.0
+"""How long kopf keeps a task for an object that no event concerns any more; after a start there is one for each."""
+
 RETRY_SECONDS = (0.5, 1, 2, 4, 8, 16)
-STOP_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
 
+class _NoDiff(kopf.DiffBaseStorage):
+    """Keeps kopf from comparing an object with what it was: it would copy each one twice, and no handler asks."""
+
+    def build(self, **_: object) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, **_: object) -> None:
+        return None
+
+    def store(self, **_: object) -> None:
+        raise AssertionError("nothing is ever handled that would be stored")
+
+
 class WatchFailed(Exception):  # noqa: N818 - says what happened
-    """The event source cannot go on."""
+    """The event source has ended; it can be started again."""
 
 
 async def run(
@@ -47,78 +68,72 @@ async def run(
     queue: WorkQueue[Key],
     *,
     namespaces: Sequence[str],
-    stop: asyncio.Event,
+    kinds: Iterable[Kind],
+    streams: Streams,
     on_started: Callable[[], None],
-    on_stopping: Callable[[], Awaitable[None]],
 ) -> None:
-    """Feed the cache and the queue until `stop` is set.
+    """Feed the cache and the queue until cancelled.
 
     Args:
         configuration: Where the API server is and who we are.
         cache: Told of every object.
         queue: Gets the backends that an event concerns.
-        namespaces: Which to watch; empty means all.
-        stop: Ends the run.
+        namespaces: Where to watch; empty means everywhere.
+        kinds: What to watch; all of them must be served.
+        streams: Told of every request.
         on_started: Called when kopf has installed its signal handlers, to put others in their place.
-        on_stopping: Called when watching has ended. kopf then waits for all other tasks made since its start, so this
-            is the place to end them.
 
     Raises:
-        WatchFailed: A watch has failed for good; the process should end and be started again.
+        WatchFailed: A watch has failed for good.
     """
+    kinds = tuple(kinds)
+    asyncio.get_running_loop().set_exception_handler(_hide_debris)
+    streams.expect(kind.path(namespace) for kind in kinds for namespace in namespaces or (None,))
     registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry, id="login")(_login(configuration))
-    kopf.on.cleanup(registry=registry, id="stopping")(_ignoring_arguments(on_stopping))
-    for kind in WATCHED_KINDS:
+    kopf.on.login(registry=registry, id="login")(_login(configuration, streams))
+    for kind in kinds:
         handler = _handler(kind, cache, queue)
         kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handler)
-    watching = asyncio.create_task(_watch(registry, namespaces, stop, on_started), name="kopf")
-    stopping = asyncio.create_task(stop.wait(), name="stop of kopf")
-    try:
-        await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if stop.is_set():
-            _expect_debris()
-            # An orderly stop takes milliseconds, unless kopf is still starting: then it would try its requests again.
-            _done, late = await asyncio.wait((watching,), timeout=STOP_SECONDS)
-            if late:
-                watching.cancel()
-        await watching
-    except asyncio.CancelledError:
-        if not stop.is_set():
-            raise
-    except Exception as error:
-        # kopf has no common root for what ends it: watch errors, refused requests, failed logins. After a stop, what
-        # ends it is that its connections are closed.
-        if not stop.is_set():
-            raise WatchFailed(f"watching the cluster has failed: {type(error).__name__}: {error}") from error
-    finally:
-        stopping.cancel()
-        watching.cancel()
-        await asyncio.gather(stopping, watching, return_exceptions=True)
-
-
-def _expect_debris() -> None:
-    """Log at DEBUG what kopf leaves when it is stopped while it starts: failed requests, generators cut short."""
-    logging.getLogger("kopf").setLevel(logging.CRITICAL)
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _log.debug("while stopping: %s", context))
-
-
-async def _watch(
-    registry: kopf.OperatorRegistry, namespaces: Sequence[str], stop: asyncio.Event, on_started: Callable[[], None]
-) -> None:
-    older = asyncio.all_tasks()
     tasks = await kopf.spawn_tasks(
         registry=registry,
-        settings=_settings(),
+        settings=_settings(kinds),
         # Else kopf looks the user up by number, and in a pod there is none. Its own type for this is private.
         identity="penstock",  # type: ignore[arg-type]
         standalone=True,
         clusterwide=not namespaces,
         namespaces=list(namespaces),
-        stop_flag=stop,
     )
     on_started()
-    await kopf.run_tasks(tasks, ignored=older)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    except Exception as error:
+        # kopf has no common root for what ends it: watch errors, refused requests, failed logins.
+        raise WatchFailed(f"{type(error).__name__}: {error}") from error
+    finally:
+        # kopf's own way to run its tasks ends with all younger tasks of the process, whosoever they are.
+        await _ended(tasks)
+    raise WatchFailed("kopf has ended by itself")
+
+
+def _hide_debris(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what went wrong in the loop, except that kopf's generators complain when they are closed half-way."""
+    generator = context.get("asyncgen")
+    if generator is not None and f"/{kopf.__name__}/" in generator.ag_code.co_filename:
+        _log.debug("while kopf ended: %s", context.get("exception"))
+    else:
+        loop.default_exception_handler(context)
+
+
+async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel kopf's tasks once and wait for them: cancelled twice they leave connections open."""
+    for task in tasks:
+        task.cancel()
+    deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+    while (left := deadline - asyncio.get_running_loop().time()) > 0 and not all(task.done() for task in tasks):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(tasks, timeout=left)
 
 
 def take(kind: Kind, event_type: str | None, obj: Object, *, cache: Cache, queue: WorkQueue[Key]) -> None:
@@ -140,49 +155,41 @@ def _handler(kind: Kind, cache: Cache, queue: WorkQueue[Key]) -> Callable[..., A
     return handle
 
 
-def _login(configuration: Configuration) -> Callable[..., Awaitable[kopf.ConnectionInfo]]:
-    async def login(**_: object) -> kopf.ConnectionInfo:
-        # Asked again whenever the API server answers 401, and a rotated token is re-read here.
+def _login(configuration: Configuration, streams: Streams) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+    async def login(**_: object) -> kopf.AiohttpSession:
+        # Asked again whenever the API server answers 401, and a rotated token is re-read here. kopf closes the session.
         bearer = await configuration.get_api_key_with_prefix("BearerToken")
-        return kopf.ConnectionInfo(
-            server=configuration.host,
-            ca_path=configuration.ssl_ca_cert,
-            insecure=not configuration.verify_ssl,
-            certificate_path=configuration.cert_file,
-            private_key_path=configuration.key_file,
-            scheme="Bearer" if bearer else None,
-            token=bearer.partition(" ")[2] if bearer else None,
-            proxy_url=configuration.proxy,
-            trust_env=True,
+        session = connection.session(
+            configuration,
+            connections=0,
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS),
+            headers={"Authorization": bearer} if bearer else None,
+            trace=streams.trace(),
         )
+        return kopf.AiohttpSession(server=configuration.host, aiohttp_session=session)
 
     return login
 
 
-def _ignoring_arguments(function: Callable[[], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    async def call(**_: object) -> None:
-        await function()
-
-    return call
-
-
-def _settings() -> kopf.OperatorSettings:
+def _settings(kinds: Iterable[Kind]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
+    settings.persistence.diffbase_storage = _NoDiff()
     # Which kinds exist is checked before; looking for new ones would need rights on CRDs.
     settings.scanning.disabled = True
     settings.watching.server_timeout = WATCH_SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = WATCH_CLIENT_TIMEOUT_SECONDS
     settings.watching.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.watching.chunk_size = PAGE_SIZE
+    settings.queueing.idle_timeout = IDLE_SECONDS
     settings.networking.request_timeout = REQUEST_TIMEOUT_SECONDS
     settings.networking.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.networking.error_backoffs = RETRY_SECONDS
     # kopf would kill its own process with SIGKILL; kubelet's grace period already does that, and tests live here too.
     settings.process.ultimate_exiting_timeout = None
     selector = ",".join(f"{name}={value}" for name, value in MANAGED.items())
-    for kind in WATCHED_KINDS:
+    for kind in kinds:
         if kind != LLM_BACKEND:
             settings.watching.label_selectors[kind.group, kind.version, kind.plural] = selector
     return settings

@@ -6,119 +6,150 @@ import re
 from collections.abc import Iterable, Sequence
 
 from penstock.api.conditions import Reason
-from penstock.resources.deployment import CONTAINER as ENGINE
-from penstock.resources.limiter import CONTAINER as LIMITER
-from penstock.resources.objects import Object, is_terminating
+from penstock.resources.download import CONTAINER as DOWNLOAD
+from penstock.resources.engine import CONTAINER as ENGINE
+from penstock.resources.objects import Object
+from penstock.status.containers import containers, runs
+from penstock.status.containers import trouble_of as container_trouble
+from penstock.status.shapes import flag, mapping, mappings, text
 from penstock.status.trouble import Trouble
-
-IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
-REFUSED_REASONS = frozenset({"CreateContainerConfigError", "CreateContainerError"})
-CRASHED_REASONS = frozenset({"CrashLoopBackOff", "RunContainerError"})
-
-CRASHING = {ENGINE: Reason.ENGINE_CRASHING, LIMITER: Reason.LIMITER_CRASHING}
+from penstock.status.words import quote
 
 URGENCY = (
     Reason.IMAGE_PULL_FAILED,
     Reason.PODS_REFUSED,
+    Reason.DOWNLOAD_FAILED,
     Reason.LIMITER_CRASHING,
     Reason.ENGINE_CRASHING,
     Reason.WAITING_FOR_VOLUME,
     Reason.NO_FREE_ACCELERATOR,
     Reason.UNSCHEDULABLE,
+    Reason.NODE_LOST,
 )
 """Which trouble is told when pods have several: the one that least likely passes by itself comes first."""
 
-LONGEST_QUOTE = 300
-"""Characters of an engine's own words that go into a message."""
+ENDED_PHASES = frozenset({"Failed", "Succeeded"})
+NODE_LOST = "NodeLost"
+
+TEMPLATE_HASH = "pod-template-hash"
+"""Label by which the Deployment's controller tells the pods of one template from those of another."""
 
 _VOLUME = re.compile(r"persistentvolumeclaim|PersistentVolume|volume node affinity", re.IGNORECASE)
 _ACCELERATOR = re.compile(r"Insufficient ([a-z0-9.-]+/[A-Za-z0-9._-]*(?:gpu|mig-|gaudi|i915|xe)[A-Za-z0-9._-]*)")
+_PREEMPTION = re.compile(r"\s*preemption: .*$", re.DOTALL)
+"""That no other pod may be evicted in favour of ours is of no help, and longer than what is."""
 
 
 def trouble_of(pods: Iterable[Object]) -> Trouble | None:
-    """Return the most urgent trouble of the pods that are not leaving; None when there is none."""
-    troubles = [
-        trouble
-        for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
-        if not is_terminating(pod) and (trouble := _of_pod(pod)) is not None
-    ]
-    return min(troubles, key=lambda trouble: URGENCY.index(trouble.reason), default=None)
+    """Return the most urgent trouble of the newest pods that are not leaving; None when there is none."""
+    found = newest(pods)
+    troubles = [trouble for pod in sorted(found, key=_name) if (trouble := _of_pod(pod)) is not None]
+    return min(troubles, key=lambda trouble: URGENCY.index(trouble.reason), default=_refused_by_node(pods))
+
+
+def newest(pods: Iterable[Object]) -> Sequence[Object]:
+    """Return the pods of the newest template that run or are to run.
+
+    While a broken template is being replaced, the trouble of its pods is no longer news. The pod that was made last
+    has the newest template.
+    """
+    alive = [pod for pod in pods if not _leaving(pod) and text(pod, "status", "phase") not in ENDED_PHASES]
+    if not alive:
+        return []
+    template = _template(max(alive, key=_age))
+    return [pod for pod in alive if _template(pod) == template]
 
 
 def is_loading(pods: Iterable[Object]) -> bool:
     """Tell whether an engine runs that has not served yet: it loads its model."""
     return any(
-        status.get("name") == ENGINE and "running" in status.get("state", {}) and not status.get("started")
-        for pod in pods
-        if not is_terminating(pod)
-        for status in _containers(pod)
+        runs(status, ENGINE) and not flag(status, "started") for pod in newest(pods) for status in containers(pod)
     )
 
 
+def is_downloading(pods: Iterable[Object]) -> bool:
+    """Tell whether a replica downloads its model."""
+    return any(runs(status, DOWNLOAD) for pod in newest(pods) for status in containers(pod))
+
+
+def waits_for_volume(pod: Object) -> bool:
+    """Tell whether the scheduler waits for a volume of the pod."""
+    trouble = _of_pod(pod)
+    return trouble is not None and trouble.reason is Reason.WAITING_FOR_VOLUME
+
+
+def is_stuck(pod: Object) -> bool:
+    """Tell whether a pod has its node and none of its containers has come to life there, without saying why."""
+    if _leaving(pod) or text(pod, "status", "phase") != "Pending" or _of_pod(pod) is not None:
+        return False
+    placed = _condition(pod, "PodScheduled").get("status") == "True"
+    states = [mapping(status, "state") for status in containers(pod)]
+    return placed and not any("running" in state or "terminated" in state for state in states)
+
+
 def _of_pod(pod: Object) -> Trouble | None:
-    name = pod["metadata"]["name"]
-    for condition in pod.get("status", {}).get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return _unschedulable(str(condition.get("message", "")))
-    for status in _containers(pod):
-        trouble = _of_container(name, status)
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") in ("Unschedulable", "SchedulingGated"):
+        return _unschedulable(text(scheduled, "message"))
+    name = _name(pod)
+    for status in containers(pod):
+        trouble = container_trouble(name, status)
         if trouble is not None:
             return trouble
-    return None
+    return _lost(pod)
 
 
-def _containers(pod: Object) -> Sequence[Object]:
-    status = pod.get("status", {})
-    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-
-
-def _of_container(pod: str, status: Object) -> Trouble | None:
-    container = status["name"]
-    state = status.get("state", {})
-    waiting = state.get("waiting", {})
-    reason = str(waiting.get("reason", ""))
-    if reason in IMAGE_REASONS:
-        cause = _quote(waiting.get("message", "")) or reason
-        return Trouble(
-            reason=Reason.IMAGE_PULL_FAILED, message=f"image {status.get('image', '')} of the {container}: {cause}"
-        )
-    if reason in REFUSED_REASONS:
-        cause = _quote(waiting.get("message", "")) or reason
-        return Trouble(reason=Reason.PODS_REFUSED, message=f"the {container} of pod {pod} cannot be made: {cause}")
-    if container not in CRASHING or status.get("ready"):
+def _lost(pod: Object) -> Trouble | None:
+    """Recognise what the cluster writes when a kubelet is silent: not ready, though kubelet had said that all is."""
+    ready = _condition(pod, "Ready")
+    # A readiness gate of somebody else that is not open gives a reason; the cluster's own hand leaves none.
+    silent = ready.get("status") == "False" and not ready.get("reason")
+    contradicted = silent and _condition(pod, "ContainersReady").get("status") == "True"
+    if not contradicted and text(pod, "status", "reason") != NODE_LOST:
         return None
-    ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
-    if ended is not None:
-        return Trouble(reason=CRASHING[container], message=f"the {container} of pod {pod} {_ending(ended)}")
-    if reason in CRASHED_REASONS:
-        cause = _quote(waiting.get("message", "")) or reason
-        return Trouble(reason=CRASHING[container], message=f"the {container} of pod {pod} cannot start: {cause}")
-    return None
+    message = f"the node {text(pod, 'status', 'hostIP')} of pod {_name(pod)} does not answer"
+    return Trouble(reason=Reason.NODE_LOST, message=" ".join(message.split()))
 
 
-def _ending(terminated: Object) -> str:
-    code = terminated.get("exitCode")
-    if terminated.get("reason") == "OOMKilled":
-        return "was killed because it used more memory than its limit; raise `spec.resources.limits.memory`"
-    last_words = _quote(_last_line(str(terminated.get("message", ""))))
-    return f"ended with exit code {code}" + (f": {last_words}" if last_words else "")
+def _refused_by_node(pods: Iterable[Object]) -> Trouble | None:
+    """Return why a node ended the pod that was made last before its containers did: evicted, or not admitted at all."""
+    youngest = max((pod for pod in pods if not _leaving(pod)), key=_age, default=None)
+    if youngest is None or text(youngest, "status", "phase") != "Failed" or not text(youngest, "status", "reason"):
+        return None
+    cause = quote(f"{text(youngest, 'status', 'reason')}: {text(youngest, 'status', 'message')}".removesuffix(": "))
+    return Trouble(reason=Reason.PODS_REFUSED, message=f"the node of a replica has refused it: {cause}")
 
 
 def _unschedulable(message: str) -> Trouble:
+    words = quote(_PREEMPTION.sub("", message)) or "the scheduler gives no reason"
     accelerator = _ACCELERATOR.search(message)
     if accelerator is not None:
-        text = f"no node has a free {accelerator[1].rstrip('.')}: {_quote(message)}"
-        return Trouble(reason=Reason.NO_FREE_ACCELERATOR, message=text)
+        text_ = f"no node has a free {accelerator[1].rstrip('.')}: {words}"
+        return Trouble(reason=Reason.NO_FREE_ACCELERATOR, message=text_)
     if _VOLUME.search(message):
-        return Trouble(reason=Reason.WAITING_FOR_VOLUME, message=_quote(message))
-    return Trouble(reason=Reason.UNSCHEDULABLE, message=f"no node can take a replica: {_quote(message)}")
+        return Trouble(reason=Reason.WAITING_FOR_VOLUME, message=words)
+    return Trouble(reason=Reason.UNSCHEDULABLE, message=f"no node can take a replica: {words}")
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+def _condition(pod: Object, condition_type: str) -> Object:
+    for condition in mappings(pod, "status", "conditions"):
+        if condition.get("type") == condition_type:
+            return condition
+    return {}
 
 
-def _quote(text: object) -> str:
-    words = " ".join(str(text).split())
-    return words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
+def _leaving(pod: Object) -> bool:
+    return "deletionTimestamp" in mapping(pod, "metadata")
+
+
+def _name(pod: Object) -> str:
+    return text(pod, "metadata", "name")
+
+
+def _template(pod: Object) -> str:
+    return text(pod, "metadata", "labels", TEMPLATE_HASH)
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    """Order pods by when they were made: the API server's times are of one form and compare as text."""
+    return text(pod, "metadata", "creationTimestamp"), _name(pod)

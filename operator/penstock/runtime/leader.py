@@ -1,0 +1,144 @@
+"""What only the leader does: it keeps the drain key, and works on the queue.
+
+The queue has been filled since the process began, by the first list and by every event, so a replica that takes over
+looks at every backend at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+
+from penstock.api.engine import EngineType
+from penstock.kube.client import Client
+from penstock.kube.errors import KubeError
+from penstock.kube.events import Recorder
+from penstock.reconcile.backoff import Backoff
+from penstock.reconcile.cache import Cache
+from penstock.reconcile.discovery import Discovery
+from penstock.reconcile.queue import WorkQueue
+from penstock.reconcile.reconciler import Reconciler
+from penstock.reconcile.worker import work
+from penstock.resources.objects import Key, Object
+from penstock.resources.settings import BuildSettings
+from penstock.runtime import drainkey
+from penstock.runtime.metrics import Metrics
+from penstock.runtime.settings import OperatorSettings
+from penstock.status.change import Transition
+
+WORKERS_STOP_SECONDS = 4.0
+
+_log = logging.getLogger(__name__)
+
+
+class Leader:
+    """See the module's docstring.
+
+    Args:
+        client: The API server; its writes pass the fence.
+        cache: What is known.
+        queue: What to look at.
+        settings: The operator's.
+        discovery: What the cluster serves.
+        instance: Name of this process.
+        metrics: Told of every reconcile and Event.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        queue: WorkQueue[Key],
+        settings: OperatorSettings,
+        discovery: Discovery,
+        *,
+        instance: str,
+        metrics: Metrics,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._queue = queue
+        self._settings = settings
+        self._discovery = discovery
+        self._metrics = metrics
+        self._recorder = Recorder(client, instance=instance, observe=metrics.recorded)
+        self._drain_key = b""
+        self._grace_seconds = WORKERS_STOP_SECONDS
+
+    async def prepare(self) -> None:
+        """Read the drain key, or make it.
+
+        Raises:
+            KubeError: It cannot be read or made.
+        """
+        self._drain_key = await self._ensured(secrets.token_bytes)
+
+    async def run(self) -> None:
+        """Work until cancelled; then what is under way is finished, within seconds."""
+        reconciler = Reconciler(
+            self._client,
+            self._cache,
+            self._build_settings(),
+            facts=lambda: self._discovery.facts,
+            max_concurrent_rollouts=self._settings.max_concurrent_rollouts,
+            announce=self._announce,
+        )
+        recording = asyncio.create_task(self._recorder.run(), name="recorder")
+        backoff: Backoff[Key] = Backoff(random=random.random)
+        workers = [
+            asyncio.create_task(
+                work(self._queue, reconciler.reconcile, backoff, observe=self._metrics.reconciled),
+                name=f"worker-{number}",
+            )
+            for number in range(self._settings.workers)
+        ]
+        try:
+            await self._keep_drain_key()
+        finally:
+            self._queue.close()
+            _done, late = await asyncio.wait(workers, timeout=self._grace_seconds)
+            for task in (recording, *late):
+                task.cancel()
+            await asyncio.gather(recording, *workers, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """End without grace: whatever is under way may not be written any more."""
+        self._grace_seconds = 0.0
+
+    def _build_settings(self) -> BuildSettings:
+        settings = self._settings
+        images = {EngineType.VLLM: settings.default_vllm_image, EngineType.LLAMA_CPP: settings.default_llama_cpp_image}
+        return BuildSettings(
+            limiter_image=settings.image,
+            drain_key=self._drain_key,
+            platform=settings.platform,
+            default_images={engine: image for engine, image in images.items() if image},
+            namespace=settings.namespace,
+        )
+
+    def _announce(self, backend: Object, transition: Transition) -> None:
+        self._recorder.record(backend, reason=transition.reason, message=transition.message, warning=transition.warning)
+
+    async def _keep_drain_key(self) -> None:
+        """Put a deleted drain key back: an operator that starts without it makes another, which rolls all replicas."""
+        told = False
+        while True:
+            await asyncio.sleep(self._settings.resync_seconds)
+            try:
+                found = await self._ensured(lambda _count: self._drain_key)
+            except KubeError as error:
+                _log.warning("the drain key could not be looked at and is tried again later: %s", error)
+                continue
+            if found != self._drain_key and not told:
+                told = True
+                _log.warning(
+                    "Secret %s/%s holds another drain key than this operator works with; a restart takes it over",
+                    self._settings.namespace,
+                    drainkey.SECRET_NAME,
+                )
+
+    async def _ensured(self, random_bytes: Callable[[int], bytes]) -> bytes:
+        return await drainkey.ensure(self._client, self._settings.namespace, random_bytes=random_bytes)
