@@ -17,12 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.results import Row, exit_status, full_table, write
-from e2e import command, images, vllm
+from e2e import audit, command, images, metricsserver, vllm
 from e2e.cache import duration, say
-from e2e.cluster import Cluster, open_cluster
+from e2e.cluster import Cluster, ClusterError, open_cluster
 from e2e.install import REPOSITORY, install
 
 SUITE = REPOSITORY / "e2e" / "suite"
+OTHER_SUITES = ("operator", "vllm")
+"""Suites with a target of their own: `make e2e-operator` and `make e2e-vllm`."""
+
 ENGINES = {"LlamaCpp": images.llamacpp, "VLLM": images.fakevllm}
 """What serves each engine type in the main suite: real llama.cpp, and the stand-in for vLLM."""
 
@@ -30,23 +33,22 @@ ENGINES = {"LlamaCpp": images.llamacpp, "VLLM": images.fakevllm}
 def main(argv: list[str] | None = None) -> int:
     """Run the suite and return the exit status: 0 only when every test passed and every figure meets its bar."""
     options = _parser().parse_args(argv)
+    if options.operator and options.driver != "local":
+        raise ClusterError("the operator's suite reads the API server's audit log, which only the local driver keeps")
     command.need_root()
-    target = "-".join(
-        ["e2e", *([options.driver] if options.driver != "local" else []), *(["vllm"] if options.vllm else [])]
-    )
+    suite = _suite(options)
+    target = "-".join(filter(None, ("e2e", options.driver if options.driver != "local" else "", suite)))
     results: list[Row] = []
     engines = (
         {"VLLM": images.vllm_host} if options.vllm else {name: ENGINES[name] for name in options.engine or ENGINES}
     )
-    suite = [str(SUITE / "vllm")] if options.vllm else [str(SUITE), f"--ignore={SUITE / 'vllm'}"]
     cluster = open_cluster(driver=options.driver, name=options.name or target)
     with tempfile.TemporaryDirectory(prefix="penstock-e2e-") as scratch:
         rows = Path(scratch) / "rows.jsonl"
         rows.touch()
         try:
             references = _prepare(cluster, engines, results)
-            prepared = {"PENSTOCK_E2E_VLLM_HOME": str(vllm.folder())} if options.vllm else {}
-            status = _run_suite(cluster, references, rows, [*suite, *options.pytest], prepared)
+            status = _run_suite(cluster, references, rows, [*_folders(suite), *options.pytest], _prepared(suite))
         finally:
             if options.keep:
                 down = f"python -m e2e.cluster down --driver {options.driver} --name {cluster.name}"
@@ -62,6 +64,25 @@ def main(argv: list[str] | None = None) -> int:
         path = write(target, ["python", "-m", "e2e", *(argv or sys.argv[1:])], results)
         say(f"figures in {path}")
     return status or exit_status(results)
+
+
+def _suite(options: argparse.Namespace) -> str:
+    """Return the name of the suite that is asked for, empty for the main one."""
+    return "vllm" if options.vllm else "operator" if options.operator else ""
+
+
+def _folders(suite: str) -> list[str]:
+    """Return what pytest is to collect: one suite, without the folders of the others."""
+    if suite:
+        return [str(SUITE / suite)]
+    return [str(SUITE), *(f"--ignore={SUITE / other}" for other in OTHER_SUITES)]
+
+
+def _prepared(suite: str) -> dict[str, str]:
+    """Return what only this suite needs, by variable; tests cannot build it, they run where no proxy is reached."""
+    if suite == "vllm":
+        return {"PENSTOCK_E2E_VLLM_HOME": str(vllm.folder())}
+    return {"PENSTOCK_E2E_METRICS_SERVER": str(metricsserver.binary())} if suite == "operator" else {}
 
 
 def _prepare(cluster: Cluster, engines: dict[str, Callable[[], images.Image]], results: list[Row]) -> dict[str, str]:
@@ -87,6 +108,7 @@ def _run_suite(
         "PENSTOCK_E2E_IMAGES": json.dumps(references),
         "PENSTOCK_E2E_ROWS": str(rows),
         "PENSTOCK_E2E_KUBECTL": str(cluster.kubectl_path),
+        "PENSTOCK_E2E_AUDIT": str(cluster.logs / audit.LOG_NAME),
         "PENSTOCK_E2E_NODES": json.dumps([node.name for node in cluster.nodes]),
         "NO_PROXY": "*",
     }
@@ -119,9 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m e2e", description=__doc__.splitlines()[0])
     parser.add_argument("--driver", default="local", choices=["local", "kind"], help="what makes the cluster")
     parser.add_argument("--name", help="the cluster's name; others are left alone (default: the target's)")
-    parser.add_argument(
-        "--vllm", action="store_true", help="the suite for real vLLM instead (`make engine-vllm` first)"
-    )
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--vllm", action="store_true", help="the suite for real vLLM instead (`make engine-vllm` first)")
+    other.add_argument("--operator", action="store_true", help="the suite for the operator instead (local driver only)")
     parser.add_argument("--engine", action="append", choices=list(ENGINES), help="only this engine (repeatable)")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up afterwards")
     parser.add_argument("pytest", nargs="*", help="more arguments for pytest, after --")

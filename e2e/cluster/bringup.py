@@ -121,7 +121,8 @@ class BringUp:
 
     def _start_api(self, credentials: Credentials) -> Api:
         self._start("etcd", parts.etcd(self.programs.etcd, self.folders))
-        self._start("kube-apiserver", parts.api_server(self.programs.built["kube-apiserver"], credentials))
+        server = parts.api_server(self.programs.built["kube-apiserver"], self.folders, credentials=credentials)
+        self._start("kube-apiserver", server)
         return Api(
             network.node_address(1),
             API_PORT,

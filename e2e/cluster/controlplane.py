@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -113,6 +114,26 @@ class ControlPlane:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    @property
+    def api_server(self) -> Identity:
+        """The API server's process, to be paused or killed by those who test that."""
+        found = identity(self._api_part.pid)
+        if found is None:
+            raise ClusterError("the API server does not run")
+        return found
+
+    @property
+    def etcd(self) -> Store:
+        """Where the store listens, and the certificate that it lets in."""
+        return self._etcd
+
+    def restart_api_server(self, *, pause_seconds: float = 0.0) -> None:
+        """Kill the API server, wait, start it again on the same port and store, and wait until it is ready."""
+        self._api_part.stop(grace_seconds=0)
+        self._parts.remove(self._api_part)
+        time.sleep(pause_seconds)
+        self._start_api_server(self._api)
+
     def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
         """Write a kubeconfig for another user, to see what RBAC lets that user do.
 
@@ -150,8 +171,8 @@ class ControlPlane:
             "--client-cert-auth",
             "--unsafe-no-fsync",
         )
-        server = self._run(
-            "kube-apiserver",
+        self._etcd = Store(etcd_url, store)
+        self._api_argv = [
             str(programs.apiserver),
             f"--etcd-servers={etcd_url}",
             f"--etcd-cafile={authority.certificate}",
@@ -173,11 +194,16 @@ class ControlPlane:
             "--allow-privileged=true",
             *(() if programs.controller_manager else ("--disable-admission-plugins=ServiceAccount",)),
             *self._extra,
-        )
+        ]
         api = Api(HOST, port, authority=authority, client=self.certificate)
-        wait_until(api.unready, what="a ready API server", part=server, others=list(self._parts), seconds=START_SECONDS)
+        self._start_api_server(api)
         if programs.controller_manager:
             self._start_controller_manager(programs.controller_manager, api, accounts)
+
+    def _start_api_server(self, api: Api) -> None:
+        self._api = api
+        self._api_part = part = self._run("kube-apiserver", *self._api_argv)
+        wait_until(api.unready, what="a ready API server", part=part, others=list(self._parts), seconds=START_SECONDS)
 
     def _start_controller_manager(self, program: Path, api: Api, accounts: KeyPair) -> None:
         user = self.authority.issue("controller-manager", common_name="system:kube-controller-manager")
@@ -212,6 +238,14 @@ class ControlPlane:
         # etcd last: the others spend seconds on saying goodbye to it when it is gone first.
         while self._parts:
             self._parts.pop().stop(grace_seconds=0)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where etcd listens, and the client certificate that it lets in."""
+
+    url: str
+    client: KeyPair
 
 
 class _Programs:

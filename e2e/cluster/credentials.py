@@ -8,6 +8,9 @@ from e2e.cluster import network
 from e2e.cluster.folders import API_PORT, DOMAIN, NODE_NUMBERS, Folders, node_name
 from e2e.cluster.pki import Authority, KeyPair, signing_key
 
+FRONT_PROXY = "front-proxy-client"
+"""Who the API server is when it passes a request on to another one; the one name that may speak for others."""
+
 
 class Credentials:
     """The certificates and kubeconfigs of a cluster, made anew at every start."""
@@ -24,6 +27,7 @@ class Credentials:
             hosts=[*names, "localhost", "127.0.0.1", control_plane, network.FIRST_SERVICE],
         )
         self.admin = authority.issue("admin", common_name="admin", organizations=["system:masters"])
+        self.front_proxy = authority.issue("front-proxy", common_name=FRONT_PROXY)
         self.kubelets = {
             number: authority.issue(
                 node_name(number),

@@ -22,17 +22,23 @@ KUBERNETES_VERSION = "1.34.4"
 MINIMUM_GO = (1, 26, 8)
 
 MODULES = Path(__file__).parent / "go"
-_MAJOR, _MINOR, _ = KUBERNETES_VERSION.split(".")
-# Without these the programs report version 0.0.0, and clients that look at the version refuse to talk to them.
-_KUBERNETES_STAMP = " ".join(
-    f"-X {package}.{name}"
-    for package, name in (
-        ("k8s.io/component-base/version", f"gitVersion=v{KUBERNETES_VERSION}"),
-        ("k8s.io/component-base/version", f"gitMajor={_MAJOR}"),
-        ("k8s.io/component-base/version", f"gitMinor={_MINOR}"),
-        ("k8s.io/client-go/pkg/version", f"gitVersion=v{KUBERNETES_VERSION}"),
+
+
+def kubernetes_stamp(version: str) -> str:
+    """Return the linker flags that write a version of Kubernetes into its programs.
+
+    Without them the programs report version 0.0.0, and clients that look at the version refuse to talk to them.
+    """
+    major, minor, _ = version.split(".")
+    return " ".join(
+        f"-X {package}.{name}"
+        for package, name in (
+            ("k8s.io/component-base/version", f"gitVersion=v{version}"),
+            ("k8s.io/component-base/version", f"gitMajor={major}"),
+            ("k8s.io/component-base/version", f"gitMinor={minor}"),
+            ("k8s.io/client-go/pkg/version", f"gitVersion=v{version}"),
+        )
     )
-)
 
 
 @dataclass(frozen=True)
@@ -43,12 +49,14 @@ class Program:
         module: Folder, below `go/` or absolute, whose `go.mod` and `go.sum` pin the source.
         package: Go package of the program.
         stamp: Linker flags that write the version into it.
+        tags: Build tags, separated by commas, for source that does not compile without.
         usually: How long a first build takes on two cores, for people.
     """
 
     module: str
     package: str
     stamp: str = ""
+    tags: str = ""
     usually: str = "1 min"
 
     @property
@@ -57,7 +65,9 @@ class Program:
 
 
 def _kubernetes(name: str, *, usually: str = "1 min") -> Program:
-    return Program("kubernetes", f"k8s.io/kubernetes/cmd/{name}", stamp=_KUBERNETES_STAMP, usually=usually)
+    return Program(
+        "kubernetes", f"k8s.io/kubernetes/cmd/{name}", stamp=kubernetes_stamp(KUBERNETES_VERSION), usually=usually
+    )
 
 
 PROGRAMS = {
@@ -87,11 +97,24 @@ def build(name: str, program: Program) -> Path:
     Raises:
         ClusterError: Go is missing or too old, or the build failed.
     """
-    folder = MODULES / program.module
     go = find_go()
-    key = cache.digest(folder, program.package, program.linker_flags, go.version)
+    key = _key(program, go)
     built = cache.build(name, key, lambda scratch: _compile(go, program, scratch / name), usually=program.usually)
     return built / name
+
+
+def path_of(name: str, program: Program) -> Path:
+    """Return where a program is kept under `name` once it is compiled; nothing is compiled now.
+
+    Raises:
+        ClusterError: Go is missing or too old.
+    """
+    return cache.cache_root() / name / _key(program, find_go()) / name
+
+
+def _key(program: Program, go: Go) -> str:
+    tags = (program.tags,) if program.tags else ()
+    return cache.digest(MODULES / program.module, program.package, program.linker_flags, go.version, *tags)
 
 
 @dataclass(frozen=True)
@@ -134,7 +157,9 @@ def is_recent(version: str) -> bool:
 
 def _compile(go: Go, program: Program, output: Path) -> None:
     # The same flags on every machine: -trimpath keeps folder names out of the result and out of Go's cache keys.
-    argv = [go.command, "build", "-trimpath", "-ldflags", program.linker_flags, "-o", str(output), program.package]
+    tags = ["-tags", program.tags] if program.tags else []
+    flags = ["-trimpath", *tags, "-ldflags", program.linker_flags]
+    argv = [go.command, "build", *flags, "-o", str(output), program.package]
     done = subprocess.run(
         argv,
         cwd=MODULES / program.module,

@@ -10,8 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from e2e import audit
 from e2e.cluster import network
-from e2e.cluster.credentials import Credentials
+from e2e.cluster.credentials import FRONT_PROXY, Credentials
 from e2e.cluster.folders import API_PORT, DOMAIN, Folders, node_name
 
 ETCD_URL = "http://127.0.0.1:2379"
@@ -33,7 +34,7 @@ def etcd(program: Path, folders: Folders) -> list[str]:
     ]
 
 
-def api_server(program: Path, credentials: Credentials) -> list[str]:
+def api_server(program: Path, folders: Folders, *, credentials: Credentials) -> list[str]:
     ca, accounts = credentials.authority.certificate, credentials.accounts
     return [
         str(program),
@@ -56,6 +57,15 @@ def api_server(program: Path, credentials: Credentials) -> list[str]:
         f"--kubelet-client-key={credentials.admin.key}",
         # Node names are in no DNS that the API server asks: logs and exec would fail.
         "--kubelet-preferred-address-types=InternalIP",
+        # Aggregation: what others serve, metrics.k8s.io for one, is asked for in the user's name.
+        f"--requestheader-client-ca-file={ca}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={credentials.front_proxy.certificate}",
+        f"--proxy-client-key-file={credentials.front_proxy.key}",
+        *audit.server_arguments(folders.config("audit-policy.json"), folders.logs / audit.LOG_NAME),
     ]
 
 

@@ -1,6 +1,6 @@
 """`make demo`: from nothing to a streamed answer of a real model, on this machine.
 
-Every step is the one a user would take on a cluster of their own, shown as it happens: install the manifest, apply an
+Every step is the one a user would take on a cluster of their own, shown as it happens: install the chart, apply an
 LLMBackend, wait until it is Ready, ask. Running it again goes on with what is there.
 """
 
