@@ -26,15 +26,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     phases = _phases(asked)
     rows: list[Row] = []
+    failed = False
     try:
         with turn.only_one():
             for name in asked.only or phases:
                 began = time.monotonic()
                 rows += phases[name]()
                 say(f"{name}: {duration(time.monotonic() - began)}")
-    except (BenchError, ClusterError, AssertionError) as error:
+    except* (BenchError, ClusterError, AssertionError) as errors:
         print(results.full_table(rows))
-        print(f"{NAME}: {error}", file=sys.stderr)
+        for error in errors.exceptions:
+            print(f"{NAME}: {error}", file=sys.stderr)
+        failed = True
+    if failed:
         return 1
     print(results.full_table(rows))
     if asked.only:

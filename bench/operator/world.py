@@ -33,6 +33,7 @@ NAMESPACE = "penstock-system"
 OPERATOR_USER = f"system:serviceaccount:{NAMESPACE}:penstock-operator"
 OPERATOR_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+SERVICES = "198.19.0.0/16"  # room for the Services of the largest fleet, twice
 READY_SECONDS = 60
 STOP_SECONDS = 20
 LAST_LINES = 12
@@ -232,7 +233,7 @@ def world(*, controller_manager: bool) -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as name:
         folder = Path(name)
         log = folder / audit.LOG_NAME
-        arguments = audit.server_arguments(folder / "policy.json", log)
+        arguments = [*audit.server_arguments(folder / "policy.json", log), f"--service-cluster-ip-range={SERVICES}"]
         with ControlPlane(controller_manager=controller_manager, extra_arguments=arguments) as plane:
             api = Api(plane)
             install(api)

@@ -316,9 +316,13 @@ def test_a_cause_that_was_named_is_kept_while_the_same_trouble_goes_on_without_i
 
 
 @pytest.mark.parametrize("revision", ["smol-0123456789", None])
-def test_the_revision_is_told_when_there_is_one(make_backend, revision):
-    status = assess(make_backend(), observe(revision=revision), now=NOW)
+def test_the_revision_is_told_when_there_is_one(make_backend, make_deployment, revision):
+    status = assess(make_backend(), observe(deployment=make_deployment(replicas=1), revision=revision), now=NOW)
     assert status.get("rollout") == ({"currentRevision": revision} if revision else None)
+
+
+def test_a_revision_that_nobody_has_reported_on_is_not_worth_a_write(make_backend):
+    assert "rollout" not in assess(make_backend(), observe(revision="smol-0123456789"), now=NOW)
 
 
 def test_numbers_selector_address_and_version(make_backend, make_deployment):

@@ -54,7 +54,7 @@ def assess(backend: LLMBackend | None, observation: Observation, *, now: str) ->
         "readyReplicas": rollout.ready,
         "updatedReplicas": rollout.updated,
     }
-    if observation.revision is not None:
+    if observation.revision is not None and rollout.seen:  # before that nothing runs it, and it is not worth a write
         status["rollout"] = {"currentRevision": observation.revision}
     if backend is None:
         # What was true of the last spec that could be understood still is: its children are left in place.
