@@ -80,6 +80,16 @@ def statuses(live: Object) -> Object:
     }
 
 
+def check(world: World, namespace: str, count: int) -> None:
+    """Fail unless every child of so many backends is there, and every status: only then does a figure mean anything."""
+    for kind in CHILD_KINDS:
+        found = len(world.api.list(kind, namespace))
+        wanted = count * (2 if kind == "Service" else 1)
+        assert found == wanted, f"{found} {kind}s of {wanted}"
+    told = [one for one in world.api.list("LLMBackend", namespace) if one.get("status", {}).get("observedGeneration")]
+    assert len(told) == count, f"{len(told)} of {count} backends have a status"
+
+
 def apply_all(world: World, objects: Sequence[Object], *, statuses: Iterable[Object] = ()) -> float:
     """Server-side apply the objects, then the statuses, over 16 connections; return the seconds it took."""
     wanted = [

@@ -49,6 +49,7 @@ def _mass_apply(made: World, idle_seconds: float) -> list[Row]:
     applied = time.time()
     last = made.quiet_since(since, seconds=STILL_SECONDS, patience_seconds=PATIENCE_SECONDS)
     say(f"quiet: {BACKENDS} backends at rest {last - applied:.1f} s after the last was applied; now idle")
+    fleet.check(made, NAMESPACE, BACKENDS)  # silence alone could be that of an operator that does nothing
     since, cpu, began = made.log.position(), operator.cpu_seconds(), time.monotonic()
     time.sleep(idle_seconds)
     percent = 100 * (operator.cpu_seconds() - cpu) / (time.monotonic() - began)

@@ -85,7 +85,7 @@ def operator(made: World, count: int) -> Cold:
     made.quiet_since(since, seconds=SETTLE_SECONDS, patience_seconds=PATIENCE_SECONDS)
     writes = [call for call in made.writes(since) if call.namespace == namespace]
     state = [call for call in writes if call.resource not in NOT_STATE]
-    _check(made, namespace, count)
+    fleet.check(made, namespace, count)
     cold = Cold(
         backends=count,
         seconds=state[-1].time.timestamp() - process.started,
@@ -110,16 +110,6 @@ def loop(made: World, count: int) -> Bare:
     seconds = fleet.apply_all(made, objects, statuses=[fleet.statuses(one) for one in live])
     _clear(made, namespace)
     return Bare(seconds=seconds, objects=len(objects) + count)
-
-
-def _check(made: World, namespace: str, count: int) -> None:
-    """Compare what is there with what must be."""
-    for kind in fleet.CHILD_KINDS:
-        found = len(made.api.list(kind, namespace))
-        wanted = count * (2 if kind == "Service" else 1)
-        assert found == wanted, f"{found} {kind}s of {wanted}"
-    told = [one for one in made.api.list("LLMBackend", namespace) if one.get("status", {}).get("observedGeneration")]
-    assert len(told) == count, f"{len(told)} of {count} backends have a status"
 
 
 def _clear(made: World, namespace: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.conformance import normal, targets
-from e2e.conformance.cases import FORCE, SEA
+from e2e.conformance.case import FORCE, SEA
 from e2e.conformance.targets import Flock, Kind, Reply, Target
 from e2e.fakevllm.engine import Limits
 from e2e.fakevllm.server import cache_info

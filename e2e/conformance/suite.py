@@ -11,7 +11,8 @@ from typing import Any
 
 from e2e import cache
 from e2e.conformance import laws, normal, scenes
-from e2e.conformance.cases import CASES, PROFILES, Case
+from e2e.conformance.case import PROFILES, Case
+from e2e.conformance.cases import CASES
 from e2e.conformance.targets import Kind, Target, serve
 
 RECORDED = Path(__file__).parent / "recorded"

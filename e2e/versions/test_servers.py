@@ -14,6 +14,7 @@ import yaml
 from e2e.versions import servers
 from penstock.api.backend import LLMBackend
 from penstock.api.crd import NAME, PRINTER_COLUMNS, crd
+from penstock.reconcile.children import NO_VERSION
 from tests.api.complete import VALID
 from tests.api.examples import without_empty
 from tests.api.invalid import REFUSED, STALLED, Invalid
@@ -24,6 +25,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.yaml"))
 ESTABLISHED_SECONDS = 60
 DRY_RUN = {"dryRun": "All"}
+APPLY = "application/apply-patch+yaml"
 
 Server = Callable[..., requests.Response]
 
@@ -80,7 +82,7 @@ def test_the_examples_can_be_applied(server: Server, path: Path) -> None:
             "PATCH",
             f"{collection}/{obj['metadata']['name']}",
             params={**DRY_RUN, "fieldManager": "kubectl", "fieldValidation": "Strict"},
-            headers={"Content-Type": "application/apply-patch+yaml"},
+            headers={"Content-Type": APPLY},
             data=yaml.safe_dump(obj),
         )
         assert answer.ok, answer.text
@@ -111,13 +113,42 @@ def test_the_crd_can_be_applied_again_without_a_change(server: Server) -> None:
             "PATCH",
             f"{CRDS}/{NAME}",
             params={"fieldManager": "kubectl", "force": "true"},
-            headers={"Content-Type": "application/apply-patch+yaml"},
+            headers={"Content-Type": APPLY},
             data=yaml.safe_dump(crd()),
         )
         assert answer.ok, answer.text
         return str(answer.json()["metadata"]["resourceVersion"])
 
     assert apply() == apply()
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "spec"),
+    [
+        ("/api/v1/namespaces/default/configmaps/fresh", "v1", {"data": {"a": "1"}}),
+        ("/api/v1/namespaces/default/services/fresh", "v1", {"spec": {"ports": [{"port": 80, "protocol": "TCP"}]}}),
+        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets/fresh", "policy/v1", {"spec": {"maxUnavailable": 1}}),
+        ("/apis/apps/v1/namespaces/default/controllerrevisions/fresh", "apps/v1", {"revision": 1, "data": {"a": 1}}),
+    ],
+    ids=["ConfigMap", "Service", "PodDisruptionBudget", "ControllerRevision"],
+)
+def test_an_apply_with_a_version_that_nothing_has_only_ever_makes(
+    server: Server, path: str, version: str, spec: dict[str, Any]
+) -> None:
+    """The reconciler's first apply of a child relies on it: a name that somebody has taken is left alone."""
+    kinds = {"configmaps": "ConfigMap", "services": "Service", "poddisruptionbudgets": "PodDisruptionBudget"}
+    kind = kinds.get(path.split("/")[-2], "ControllerRevision")
+    meta = {"name": "fresh", "resourceVersion": NO_VERSION}
+
+    def apply() -> int:
+        body = yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": meta, **spec})
+        query = {"fieldManager": "one", "force": "true"}
+        return server("PATCH", path, params=query, headers={"Content-Type": APPLY}, data=body).status_code
+
+    assert apply() == 201
+    before = server("GET", path).json()
+    assert apply() == 409
+    assert server("GET", path).json() == before
 
 
 def _as_text(value: Any) -> Any:

@@ -35,6 +35,17 @@ def test_a_whole_model_comes_without_what_no_engine_reads(hub, download):
     assert hub.downloads(SNAPSHOT, "pytorch_model.bin") == 0
 
 
+def test_files_with_the_names_that_the_volume_uses_itself_do_no_harm(hub, download):
+    whole = {"config.json": b"{}", "model.safetensors": b"weights"}
+    own = {".penstock.json": b"another", "config.json.incomplete": b"half"}
+    hub.repositories[SNAPSHOT] = Repository(SNAPSHOT, whole | own)
+    one = download(REPOSITORY=SNAPSHOT, FILE=None)
+    assert one.run() == 0
+    assert names(one.published) == [".penstock.json", *whole]
+    assert one.run() == 0
+    assert "is there: commit" in one.last_line
+
+
 def test_the_commit_is_written_beside_the_model(hub, download):
     one = download(REVISION="main")
     one.run()
@@ -115,7 +126,8 @@ class TestToken:
         secret.write_text("hf_friend")
         one = download(REPOSITORY="acme/gated", TOKEN_PATH=str(secret))
         assert one.run() == 0
-        assert {request.host: request.token for request in hub.requests} == {"hub": "hf_friend", "storage": None}
+        sent = {(request.host, request.token) for request in hub.requests}
+        assert sent == {("hub", "hf_friend"), ("storage", None)}
         assert not [line for line in one.lines if "hf_friend" in line or "X-Signature" in line]
 
     def test_none_is_taken_from_elsewhere(self, hub, download, monkeypatch):

@@ -24,6 +24,7 @@ NEEDED = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_
         (["model.safetensors"], ["original/consolidated.00.pth", "original/params.json"]),
         (["model.safetensors"], ["model-q4.gguf", "model-q8.gguf"]),
         (["model.safetensors"], [".gitattributes", "README.md", "USE_POLICY.md", "images/logo.png", "paper.pdf"]),
+        (["model.safetensors"], [".penstock.json", "model.safetensors.incomplete"]),
         (["model.safetensors"], ["training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state_0.pth"]),
         (["pytorch_model.bin"], ["training_args.bin", "tf_model.h5"]),
         (["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"], []),

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from e2e.conformance import laws, normal, scenes, suite, targets
-from e2e.conformance.cases import CASES, PROFILES, Case
+from e2e.conformance.case import PROFILES, Case
+from e2e.conformance.cases import CASES
 
 RECORDED = suite.load()
 # A new one each time: a law holds for every prompt. A failure prints it.

@@ -120,7 +120,8 @@ def test_limited_to_a_namespace_it_leaves_others_alone_and_needs_a_role_only(
             }
         )
     kubeconfig = plane.kubeconfig_for("limited", groups=["system:authenticated"])
-    flags = ("--watch-namespaces", "served", "--lease-name", "penstock-operator")
+    # The second one was deleted, and its Role with it: that must not keep the operator from serving the first.
+    flags = ("--watch-namespaces", "served,deleted", "--lease-name", "penstock-operator")
     operator = start_operator(*flags, kubeconfig=kubeconfig)
     operator.until_ready()
     for name in ("served", "not-served"):
@@ -128,6 +129,7 @@ def test_limited_to_a_namespace_it_leaves_others_alone_and_needs_a_role_only(
     wait_for(lambda: api.get("Deployment", "served", "limited"), "Deployment")
     time.sleep(1)
     assert operator.stop() == 0
+    assert "namespace deleted cannot be read and is left alone" in operator.text()
     assert "Forbidden" not in operator.text()
 
 

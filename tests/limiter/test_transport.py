@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.limiter.loop import running_loop
+from penstock.limiter.selector import READABLE
 from penstock.limiter.transport import Transport
 from penstock.limiter.unsent import PIECES_LIMIT
 
@@ -307,6 +308,25 @@ async def test_a_protocol_that_fails_ends_its_own_connection_and_is_reported(rop
         await recorder.lost.wait()
     assert [type(report) for report in reports] == [ArithmeticError]
     assert recorder.told[-1] is ArithmeticError
+
+
+async def test_an_abort_while_many_pieces_are_written_drops_the_rest_and_leaves_nothing_watched(
+    rope, recorder, monkeypatch
+) -> None:
+    here, there = socket.socketpair()
+    monkeypatch.setattr(recorder, "pause_writing", rope.transport.abort)
+    rope.transport.writelines([LARGE, LARGE])
+    assert rope.transport.get_write_buffer_size() == 0
+    assert await rope.all() == b""
+    await recorder.lost.wait()
+    await asyncio.sleep(0)
+    direct, heard = running_loop().direct, asyncio.Event()
+    with here, there, socket.socket(fileno=os.dup2(here.fileno(), rope.number)) as next_owner:
+        direct.watch(next_owner.fileno(), READABLE, lambda _events: heard.set())
+        there.send(b"to the next owner of the number")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await heard.wait()
+        direct.unwatch(next_owner.fileno())
 
 
 async def test_a_protocol_may_end_a_connection_as_soon_as_it_is_made() -> None:

@@ -52,8 +52,11 @@ class FakeCluster:
         return gone
 
     async def apply(self, obj: Object) -> Object:
-        self._called("apply", kind_of(obj), obj["metadata"]["name"])
         old = self.objects.get((kind_of(obj), key_of(obj)))
+        version = obj["metadata"].get("resourceVersion")
+        if version is not None and old is not None and old["metadata"]["resourceVersion"] != version:
+            raise error(errors.Conflict, 409, "the object has been modified")  # changes nothing, so it is no write
+        self._called("apply", kind_of(obj), obj["metadata"]["name"])
         uid = obj["metadata"].get("uid")
         if uid is not None and (old is None or old["metadata"]["uid"] != uid):
             raise error(errors.Conflict, 409, "Precondition failed: UID mismatch")

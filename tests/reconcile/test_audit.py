@@ -113,3 +113,21 @@ async def test_an_outage_is_raised_and_removes_nothing(cluster):
     with pytest.raises(errors.Unavailable):
         await run(cluster, cache)
     assert cache.get(CONFIG_MAP, Key("team", "x"))
+
+
+async def test_a_namespace_that_may_not_be_read_does_not_keep_the_others_from_being_compared(
+    cluster, make_backend, make_error
+):
+    cluster.put(make_backend("a"))
+    list_all = cluster.list
+
+    async def refuse(kind, *, namespace=None, labels=None):
+        if namespace == "gone":
+            raise make_error(errors.Forbidden, 403, "cannot list")
+        return await list_all(kind, namespace=namespace, labels=labels)
+
+    cluster.list = refuse
+    cache, queue = Cache(), WorkQueue()
+    with pytest.raises(errors.Forbidden):
+        await audit(cluster, cache, queue, namespaces=("gone", "team"), kinds=KINDS)
+    assert await keys(queue) == {Key("team", "a")}

@@ -38,6 +38,15 @@ def test_success_starts_over():
     assert backoff.failed("a") == FIRST_DELAY_SECONDS
 
 
+def test_after_a_success_the_same_steps_count_as_further_again():
+    backoff = Backoff(random=middle)
+    for _ in range(3):
+        backoff.failed("a", reached=5)
+    backoff.reset("a")
+    backoff.failed("a")
+    assert backoff.failed("a", reached=5) == FIRST_DELAY_SECONDS
+
+
 def test_keys_do_not_share_their_failures():
     backoff = Backoff(random=middle)
     backoff.failed("a")

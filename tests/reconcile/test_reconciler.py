@@ -197,6 +197,19 @@ async def test_children_of_an_earlier_backend_are_waited_for(settled, make_backe
     assert "Stalled" not in settled.conditions()
 
 
+async def test_a_name_that_another_backend_s_child_has_is_told(scene, make_backend):
+    other = scene.put(make_backend("smol-replicas"))
+    await scene.reconciler.reconcile(Key("team", "smol-replicas"))
+    scene.hear()
+    before = scene.cluster.objects[SERVICE, Key("team", "smol-replicas")]
+    assert before["metadata"]["ownerReferences"][0]["uid"] == other["metadata"]["uid"]
+    scene.put(make_backend())
+    await scene.step()
+    assert scene.reason("Stalled") == "NameTaken"
+    assert "belongs to LLMBackend smol-replicas" in scene.conditions()["Stalled"]["message"]
+    assert scene.cluster.objects[SERVICE, Key("team", "smol-replicas")] == before
+
+
 async def test_a_child_on_its_way_out_is_waited_for(settled):
     settled.edit(SERVICE, "smol", lambda obj: obj["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"))
     outcome, writes = await settled.step()
@@ -295,7 +308,7 @@ async def test_an_outage_is_tried_again_and_writes_no_status(settled, failure, w
     settled.hear()
     settled.cluster.failures["apply", "Service"] = [failure]
     outcome, writes = await settled.step()
-    assert outcome == Failed(str(failure), retry_after_seconds=wait)
+    assert (outcome.reason, outcome.retry_after_seconds) == (str(failure), wait)
     assert writes == [("apply", "Service", "smol")]
     assert (await settled.step())[0] == Done()
     assert (SERVICE, KEY) in settled.cluster.objects
@@ -376,3 +389,14 @@ async def test_a_write_that_was_cut_short_is_done_again_even_if_the_child_looks_
     settled.edit(SERVICE, "smol", lambda obj: obj["spec"]["selector"].pop("extra"))
     _outcome, writes = await settled.step()
     assert ("apply", "Service", "smol") in writes
+
+
+async def test_a_failure_tells_how_far_the_pass_got(scene, make_backend):
+    scene.put(make_backend())
+    for kind in ("ServiceAccount", "ConfigMap", "Deployment"):
+        scene.cluster.failures["apply", kind] = [errors.Unavailable("down")]
+    reached = []
+    while isinstance(outcome := (await scene.step())[0], Failed):
+        reached.append(outcome.reached)
+    assert len(reached) == 3
+    assert reached == sorted(set(reached))

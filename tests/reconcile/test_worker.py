@@ -58,6 +58,16 @@ async def test_a_success_resets_the_delays():
     assert await times(outcomes, until=100) == [0, 0.5, 1.5, 11.5, 12]
 
 
+async def test_delays_start_over_as_long_as_each_pass_gets_further():
+    outcomes = [Failed("a", reached=step) for step in range(1, 9)]
+    assert await times(outcomes, until=100) == [0.5 * number for number in range(9)]
+
+
+async def test_getting_no_further_than_before_waits_longer_and_longer():
+    outcomes = [Failed("a", reached=step) for step in (3, 1, 3, 2, 3)]
+    assert await times(outcomes, until=100) == [0, 0.5, 1.5, 3.5, 7.5, 15.5]
+
+
 async def test_the_api_server_s_own_delay_is_respected():
     assert await times([Failed("throttled", retry_after_seconds=20)], until=100) == [0, 20]
 

@@ -9,7 +9,9 @@ from aiohttp import web
 from penstock.kube.election import LeadershipLost
 from penstock.kube.errors import ConfigurationError
 from penstock.runtime.app import Operator, StartFailed
+from penstock.runtime.keeper import Keeper
 from penstock.runtime.settings import OperatorSettings
+from penstock.runtime.supervision import TaskEnded
 
 KUBECONFIG = """
 apiVersion: v1
@@ -192,3 +194,12 @@ async def test_no_kubeconfig_is_an_error_at_once(tmp_path):
     operator = Operator(OperatorSettings(image="penstock:1", kubeconfig=tmp_path / "absent"))
     with pytest.raises(ConfigurationError):
         await operator.run()
+
+
+async def test_without_its_keeper_the_operator_ends(make_operator, lame_api_server, monkeypatch):
+    async def ends(_keeper):
+        return None
+
+    monkeypatch.setattr(Keeper, "run", ends)
+    with pytest.raises(TaskEnded, match="keeper"):
+        await asyncio.wait_for(make_operator(lame_api_server.url).run(), 60)

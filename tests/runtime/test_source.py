@@ -12,6 +12,11 @@ from penstock.runtime import source
 OWNER = {"apiVersion": "serving.penstock.dev/v1alpha1", "kind": "LLMBackend", "uid": "o", "controller": True}
 
 
+def test_a_watch_ends_by_its_own_time_and_never_by_kopf_s_timer_for_silence():
+    watching = source._settings([LLM_BACKEND, POD]).watching
+    assert watching.server_timeout < watching.client_timeout < watching.inactivity_timeout
+
+
 def child(version, *, owner="smol", **more):
     metadata = {
         "name": "x",

@@ -24,6 +24,11 @@ def observe(**values):
     return Observation(**{"generation": 3, "previous": {}} | values)
 
 
+def running(deployment, image):
+    containers = [{"name": "engine", "image": image}]
+    return deployment | {"spec": {"template": {"spec": {"containers": containers}}}}
+
+
 STALLING = Trouble(reason=Reason.NAME_TAKEN, message="taken", stalled=True)
 PASSING = Trouble(reason=Reason.QUOTA_EXCEEDED, message="full")
 
@@ -326,7 +331,7 @@ def test_a_revision_that_nobody_has_reported_on_is_not_worth_a_write(make_backen
 
 
 def test_numbers_selector_address_and_version(make_backend, make_deployment):
-    deployment = make_deployment(replicas=3, ready=2, updated=1)
+    deployment = running(make_deployment(replicas=3, ready=2, updated=1), "llama.cpp:server-b11434")
     status = assess(make_backend(replicas=3), observe(deployment=deployment), now=NOW)
     del status["conditions"]
     assert status == {
@@ -340,9 +345,35 @@ def test_numbers_selector_address_and_version(make_backend, make_deployment):
     }
 
 
-def test_an_unknown_engine_version_is_absent(make_backend):
-    backend = make_backend(engine={"type": "LlamaCpp", "image": "own:latest"})
-    assert "engineVersion" not in assess(backend, observe(), now=NOW)
+VERSIONS = [
+    pytest.param({}, "llama.cpp:server-b11000", "b11000", id="a kept template or a default image"),
+    pytest.param({"image": "llama.cpp:server-b11434"}, "llama.cpp:server-b11000", "b11000", id="not taken up yet"),
+    pytest.param({"version": "b11434"}, "own:latest", "b11434", id="declared"),
+    pytest.param({}, "own:latest", None, id="unknown"),
+]
+
+
+@pytest.mark.parametrize(("engine", "image", "version"), VERSIONS)
+def test_the_engine_version_is_that_of_the_template_that_runs(make_backend, make_deployment, engine, image, version):
+    deployment = running(make_deployment(replicas=1, ready=1, updated=1), image)
+    status = assess(make_backend(engine={"type": "LlamaCpp", **engine}), observe(deployment=deployment), now=NOW)
+    assert status.get("engineVersion") == version
+
+
+def test_before_anything_runs_there_is_no_engine_version(make_backend):
+    assert "engineVersion" not in assess(make_backend(), observe(), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("mode", "served", "told"),
+    [("Enabled", False, True), ("Enabled", True, False), ("Auto", False, False), ("Disabled", False, False)],
+)
+def test_a_pod_monitor_that_cannot_be_made_is_told(make_backend, make_deployment, mode, served, told):
+    backend = make_backend(monitoring={"podMonitor": mode})
+    deployment = make_deployment(replicas=1, ready=1, updated=1)
+    status = assess(backend, observe(deployment=deployment, pod_monitors=served), now=NOW)
+    assert summary(status)["Ready"] == ("True", "AllReplicasReady")
+    assert ("PodMonitor" in message(status)) is told
 
 
 def test_a_spec_nobody_understands_keeps_what_was_known(make_deployment):

@@ -6,11 +6,11 @@ everything that happens to the operator, and no request may fail.
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,7 +59,7 @@ class Asking:
                 with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - the suite's own Service
                     answer.read()
                 self.answered += 1
-            except (urllib.error.URLError, OSError) as error:
+            except (OSError, http.client.HTTPException) as error:
                 self.failures.append(str(error))
 
 

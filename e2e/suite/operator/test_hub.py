@@ -194,8 +194,8 @@ def test_a_token_opens_a_private_repository_and_stays_with_the_download(
         (pod,) = backend.pods()
         assert TOKEN not in download_log(backend, pod)
         assert TOKEN not in str(pod)
-        tokens = {request.host: request.token for request in hub.requests}
-        assert tokens == {"hub": TOKEN, "storage": None}
+        sent = {(request.host, request.token) for request in hub.requests}
+        assert sent == {("hub", TOKEN), ("storage", None)}
     finally:
         core.delete_namespaced_secret(secret, NAMESPACE)
 

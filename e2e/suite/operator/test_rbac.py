@@ -198,6 +198,9 @@ def live_through_everything(kubectl: Kubectl, images: Mapping[str, str]) -> None
         wait_reason(kubectl, "refused", QUOTA, "QuotaExceeded")
     for resource in CHILD_RESOURCES:
         leave_a_copy(kubectl, resource, "everything")
+        # A child without the label is out of the watch: its name seems free, is not, and the child is read.
+        selector = "serving.penstock.dev/backend=everything"
+        kubectl("-n", SERVED, "label", resource, "-l", selector, "app.kubernetes.io/managed-by-")
 
 
 def leave_a_copy(kubectl: Kubectl, resource: str, owner: str) -> None:

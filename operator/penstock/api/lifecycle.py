@@ -24,11 +24,12 @@ class HealthPolicy(ApiModel):
     """What counts as healthy; changes need no restart."""
 
     stall_timeout_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
-    """Seconds without any progress on the work in flight after which the engine is stalled. Default: 60."""
+    """Seconds without any progress on the work in flight after which the engine is stalled. Default: 60. Not acted
+    on yet."""
 
     warmup: Warmup = Warmup.AUTO
     """Request that the engine must serve before a replica is ready: `Auto` (default, from the model's tasks), `Chat`,
-    `Completions`, `Embeddings` or `Disabled`."""
+    `Completions`, `Embeddings` or `Disabled`. Not acted on yet."""
 
 
 class HealthSpec(HealthPolicy):

@@ -33,7 +33,7 @@ class RolloutSpec(ApiModel):
     """Seconds without progress after which a rollout has failed. Default: startup time, drain time and 600 more."""
 
     auto_rollback: Toggle = Toggle.ENABLED
-    """Go back to the last good revision when a rollout fails: `Enabled` (default) or `Disabled`."""
+    """Go back to the last good revision when a rollout fails: `Enabled` (default) or `Disabled`. Not acted on yet."""
 
 
 class UpgradePolicy(StrEnum):
@@ -63,4 +63,5 @@ class DisruptionSpec(ApiModel):
     """Replicas that may be away at a time. Default: a tenth of them, at least 1."""
 
     block_at_most_seconds: Annotated[int, Field(ge=0, le=86400)] = 1800
-    """Seconds for which missing replicas that no node can take may hold back evictions. Default: 1800."""
+    """Seconds for which missing replicas that no node can take may hold back evictions. Default: 1800. Not acted
+    on yet."""

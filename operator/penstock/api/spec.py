@@ -58,13 +58,14 @@ class LLMBackendSpec(ApiModel):
     """The limiter, the sidecar that every request passes."""
 
     admission: AdmissionSpec = AdmissionSpec()
-    """How many requests a replica works on, who waits, and who is refused."""
+    """How many requests a replica works on, who waits, and who is refused. Checked, and not acted on yet."""
 
     tenants: TenantsSpec | None = None
-    """Who the callers are, and what each may have. Default: all are one tenant, and no key is asked for."""
+    """Who the callers are, and what each may have. Default: all are one tenant, and no key is asked for.
+    Checked, and not acted on yet: no key is asked for in any case."""
 
     resilience: ResilienceSpec = ResilienceSpec()
-    """What is done for a request that the own engine cannot serve."""
+    """What is done for a request that the own engine cannot serve. Checked, and not acted on yet."""
 
     health: HealthSpec = HealthSpec()
     """How long the engine may take, and what counts as healthy."""

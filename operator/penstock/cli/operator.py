@@ -74,13 +74,14 @@ def _serve(settings: OperatorSettings) -> int:
     from penstock.kube.election import LeadershipLost  # noqa: PLC0415 - help must not need them
     from penstock.kube.errors import ConfigurationError, KubeError  # noqa: PLC0415
     from penstock.runtime import app, log  # noqa: PLC0415
+    from penstock.runtime.supervision import TaskEnded  # noqa: PLC0415
 
     log.configure(settings.log_level, settings.log_format)
     try:
         app.run(settings)
     except ConfigurationError as error:
         return _say(error, EXIT_SETTINGS)
-    except (app.StartFailed, LeadershipLost, KubeError, OSError) as error:
+    except (app.StartFailed, LeadershipLost, TaskEnded, KubeError, OSError) as error:
         return _say(error, EXIT_FAILED)
     return 0
 

@@ -4,7 +4,8 @@ It is a POSIX record lock (`fcntl`): the kernel gives it back the moment its hol
 file systems carry it to other nodes (NFS through its lock manager, CephFS, GlusterFS; on some of them `flock` stays on
 one node and succeeds for everybody). On a volume whose locks reach no other node, such as an object store mounted as a
 folder, replicas on different nodes download at the same time: they write the same bytes to the same places, and nothing
-is published before its checksum is right, so the cost is traffic and never a broken model.
+is published before its checksum is right, so the cost is traffic. That they are the same bytes is only certain where
+`revision` names a commit: a branch may move in between.
 """
 
 from __future__ import annotations

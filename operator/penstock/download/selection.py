@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from penstock.download.errors import DownloadError
 from penstock.download.listing import RemoteFile
+from penstock.download.store import INCOMPLETE, RECORD
 
 OTHER_FRAMEWORKS = frozenset(
     {".gguf", ".ggml", ".h5", ".mlmodel", ".msgpack", ".onnx", ".onnx_data", ".ot", ".pb", ".pdparams", ".tflite"}
@@ -75,6 +76,8 @@ def _whole_model(paths: list[str], where: str) -> list[str]:
 
 def _is_left_out(path: str) -> bool:
     name = PurePosixPath(path)
+    if name.name == RECORD or name.suffix == INCOMPLETE:  # the volume uses these names itself
+        return True
     suffix = name.suffix or name.name
     return suffix in OTHER_FRAMEWORKS | FOR_PEOPLE or path.startswith(COPIES) or TRAINING.search(path) is not None
 

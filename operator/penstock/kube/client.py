@@ -236,14 +236,7 @@ class KubernetesClient:
         path = kind.path(key.namespace, key.name)
         with contextlib.suppress(NotFound):
             await self._send(
-                Request(
-                    verb="delete",
-                    kind=kind,
-                    target=str(key),
-                    method="DELETE",
-                    path=path,
-                    body=json.dumps(options),
-                )
+                Request(verb="delete", kind=kind, target=str(key), method="DELETE", path=path, body=json.dumps(options))
             )
 
     async def _apply(self, verb: str, obj: Object, subresource: str) -> Object:

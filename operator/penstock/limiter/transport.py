@@ -154,8 +154,8 @@ class Transport(asyncio.Transport):
 
     def keep(self, data: Data) -> int:
         """Send later, because writing took less than all; also takes the place of `_send` while bytes wait."""
-        if not data:
-            return 0
+        if not data or self._lost:  # `pause_writing` may have ended it between two pieces
+            return len(data)
         if not self._unsent:
             self._send = self.keep
             self._halt()

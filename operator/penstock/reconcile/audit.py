@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock.kube.client import Client
+from penstock.kube.errors import Forbidden
 from penstock.kube.kinds import LLM_BACKEND, Kind
 from penstock.reconcile.cache import Cache, keys_of
 from penstock.reconcile.queue import WorkQueue
@@ -34,16 +35,25 @@ async def audit(
         kinds: What to list.
 
     Raises:
-        KubeError: A kind cannot be listed; the kinds before it are up to date.
+        KubeError: A kind cannot be listed; the kinds before it are up to date, and so is all else if it is refused.
     """
     kinds = tuple(kinds)
+    refused: Forbidden | None = None
     for kind in kinds:
         for namespace in namespaces or (None,):
-            for key in await _audit_kind(client, cache, kind, namespace):
+            try:
+                vanished = await _audit_kind(client, cache, kind, namespace)
+            except Forbidden as error:
+                # One namespace, or one kind, that may not be read says nothing about the others.
+                refused = refused or error
+                continue
+            for key in vanished:
                 queue.add(key)
     if LLM_BACKEND in kinds:
         for key in cache.all(LLM_BACKEND):
             queue.add(key)
+    if refused is not None:
+        raise refused
 
 
 async def _audit_kind(client: Client, cache: Cache, kind: Kind, namespace: str | None) -> set[Key]:

@@ -7,11 +7,13 @@ applies everything once, which the API server recognises as no change.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import time
 from collections.abc import Awaitable, Collection, Sequence
+from typing import TypeVar
 
 from penstock.api.conditions import Reason
 from penstock.kube.client import Client
@@ -23,6 +25,12 @@ from penstock.resources.objects import Key, Object, controller_of, is_controlled
 from penstock.status.trouble import Trouble
 
 _log = logging.getLogger(__name__)
+
+NO_VERSION = "1"
+"""A resourceVersion that no object has: the first write of a cluster is version 2. An apply that names it makes the
+object if there is none, and is a conflict if there is one, so it can never change what it did not make."""
+
+Answer = TypeVar("Answer")
 
 
 class Blocked(Exception):  # noqa: N818 - a result that ends the pass early
@@ -55,6 +63,7 @@ class Children:
         self._client = client
         self._cache = cache
         self._applied: dict[tuple[Kind, Key], tuple[str, str]] = {}
+        self._reached: dict[Key, int] = {}
 
     async def converge(
         self,
@@ -77,12 +86,19 @@ class Children:
             Gone: A child is being deleted, or was deleted just now.
             KubeError: The API server cannot be reached, or asks for a pause.
         """
+        self._reached[backend] = 0
         for obj in desired:
             await self._apply(owner_uid, backend, obj)
+            self._reached[backend] += 1
         await self._prune(owner_uid, backend, {(kind_of(obj), key_of(obj)) for obj in desired}.union(kept))
+
+    def reached(self, backend: Key) -> int:
+        """Return how many of the desired children were in place when the last `converge` ended."""
+        return self._reached.get(backend, 0)
 
     def forget(self, backend: Key) -> None:
         """Drop what is remembered of a backend's children."""
+        self._reached.pop(backend, None)
         for kind in CHILD_KINDS:
             for child in self._cache.of_backend(backend, kind):
                 self._applied.pop((kind, key_of(child)), None)
@@ -93,9 +109,11 @@ class Children:
         wanted = _digest(obj)
         held = self._cache.get(kind, key)
         if held is None:
+            if await self._make(backend, obj, wanted):
+                return
             held = await self._live(kind, key)
         if held is not None:
-            _check_ownership(owner_uid, kind, key, held)
+            _check_ownership(owner_uid, backend, kind, held)
             if is_terminating(held):
                 raise Gone(f"{kind} {key} is being deleted")
             if self._applied.get((kind, key)) == (wanted, _fingerprint(held, obj)):
@@ -109,6 +127,29 @@ class Children:
         self._applied[kind, key] = (wanted, _fingerprint(answer, obj))
         if held is None or answer["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"]:
             _decided(backend, f"applied {kind} {key.name}", why, started)
+
+    async def _make(self, backend: Key, obj: Object, wanted: str) -> bool:
+        """Apply a child that must not exist, and tell whether it did not.
+
+        Whoever has taken the name keeps it: unlike a look beforehand this leaves no moment in between.
+        """
+        kind, key = kind_of(obj), key_of(obj)
+        new = {**obj, "metadata": {**obj["metadata"], "resourceVersion": NO_VERSION}}
+
+        async def write() -> Object | None:
+            with contextlib.suppress(Conflict):
+                return await self._client.apply(new)
+            return None
+
+        started = time.monotonic()
+        self._applied.pop((kind, key), None)
+        answer = await self._send(kind, key, write())
+        if answer is None:
+            return False
+        self._cache.store(kind, answer)
+        self._applied[kind, key] = (wanted, _fingerprint(answer, obj))
+        _decided(backend, f"applied {kind} {key.name}", "it was missing", started)
+        return True
 
     def _why(self, kind: Kind, key: Key, wanted: str, held: Object | None) -> str:
         if held is None:
@@ -148,7 +189,7 @@ class Children:
         except NotFound:
             return None
 
-    async def _send(self, kind: Kind, key: Key, write: Awaitable[Object]) -> Object:
+    async def _send(self, kind: Kind, key: Key, write: Awaitable[Answer]) -> Answer:
         try:
             return await write
         except Conflict as error:
@@ -188,7 +229,7 @@ def _decided(backend: Key, decision: str, reason: str, started: float) -> None:
     _log.info("%s: %s, %s", backend, decision, reason, extra=fields)
 
 
-def _check_ownership(owner_uid: str, kind: Kind, key: Key, held: Object) -> None:
+def _check_ownership(owner_uid: str, backend: Key, kind: Kind, held: Object) -> None:
     """Refuse to touch an object that is not the backend's own.
 
     Raises:
@@ -197,8 +238,9 @@ def _check_ownership(owner_uid: str, kind: Kind, key: Key, held: Object) -> None
     """
     if is_controlled_by(held, owner_uid):
         return
-    controller = controller_of(held)
-    if controller is not None and controller["kind"] == LLM_BACKEND.name:
+    controller, key = controller_of(held), key_of(held)
+    # The names of children are made from that of their backend, so those of two backends can meet.
+    if controller is not None and (controller["kind"], controller["name"]) == (LLM_BACKEND.name, backend.name):
         raise Gone(f"{kind} {key} still belongs to an earlier backend")
     owner = f"belongs to {controller['kind']} {controller['name']}" if controller else "was not made by Penstock"
     message = (

@@ -28,10 +28,12 @@ class Failed:
     Attributes:
         reason: What happened, for people.
         retry_after_seconds: The least to wait, when the API server named it.
+        reached: How many steps were done before, see `reconcile.backoff`.
     """
 
     reason: str
     retry_after_seconds: float = 0.0
+    reached: int = 0
 
 
 Outcome = Done | RequeueAfter | Failed

@@ -102,9 +102,10 @@ class Reconciler:
         try:
             return await self._pass(key, raw)
         except TooManyRequests as error:
-            return Failed(str(error), retry_after_seconds=error.retry_after_seconds)
+            reached = self._children.reached(key)
+            return Failed(str(error), retry_after_seconds=error.retry_after_seconds, reached=reached)
         except KubeError as error:
-            return Failed(str(error))
+            return Failed(str(error), reached=self._children.reached(key))
 
     async def _pass(self, key: Key, raw: Object) -> Outcome:
         backend, trouble = _understand(raw, self._facts)
@@ -153,7 +154,7 @@ class Reconciler:
         applied: bool = True,
     ) -> Report:
         """Write status if it has something new to say."""
-        return await self._reporter.report(key, raw, backend, trouble=trouble, applied=applied)
+        return await self._reporter.report(key, raw, backend, trouble=trouble, applied=applied, facts=self._facts)
 
 
 def _understand(raw: Object, facts: ClusterFacts) -> tuple[LLMBackend | None, Trouble | None]:

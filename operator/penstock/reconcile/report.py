@@ -27,6 +27,7 @@ from penstock.reconcile.observe import Observer
 from penstock.reconcile.obstacles import Obstacles
 from penstock.reconcile.rights import OptionalReads
 from penstock.resources.deployment import REVISION_ANNOTATION
+from penstock.resources.facts import UNKNOWN, ClusterFacts
 from penstock.resources.objects import Key, Object
 from penstock.status.assess import Observation, assess, is_ready
 from penstock.status.change import Change, Transition, change, transition
@@ -101,6 +102,7 @@ class Reporter:
         *,
         trouble: Trouble | None = None,
         applied: bool = True,
+        facts: ClusterFacts = UNKNOWN,
     ) -> Report:
         """Assess a backend and write its status if that is due.
 
@@ -110,6 +112,7 @@ class Reporter:
             backend: The spec as understood; None when it cannot be, and `trouble` says why.
             trouble: What was found while validating or applying.
             applied: Whether the children are as the spec wants them; while paused they may not be.
+            facts: What is known of the cluster.
 
         Raises:
             KubeError: The API server cannot be reached, or asks for a pause.
@@ -124,6 +127,7 @@ class Reporter:
             pods=self._cache.of_backend(key, POD),
             trouble=trouble,
             applied=applied,
+            pod_monitors=facts.pod_monitors,
             revision=_annotation(deployment, REVISION_ANNOTATION),
         )
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -67,8 +67,8 @@ def _schedule(queue: WorkQueue[Key], backoff: Backoff[Key], key: Key, outcome: O
         case RequeueAfter(seconds):
             backoff.reset(key)
             queue.add_after(key, seconds)
-        case Failed(reason, retry_after_seconds):
-            delay = max(backoff.failed(key), retry_after_seconds)
+        case Failed(reason, retry_after_seconds, reached):
+            delay = max(backoff.failed(key, reached=reached), retry_after_seconds)
             fields = {"backend": str(key), "reason": reason, "took": round(took_seconds, 3)}
             _log.warning("%s: %s; next try in %.1f s", key, reason, delay, extra=fields)
             queue.add_after(key, delay)

@@ -36,6 +36,7 @@ from penstock.runtime.keeper import Keeper
 from penstock.runtime.leader import Leader
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.settings import OperatorSettings
+from penstock.runtime.supervision import first_end
 
 START_RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 0.1
@@ -103,6 +104,7 @@ class Operator:
         Raises:
             StartFailed: A permission or the CRD is missing.
             LeadershipLost: Another replica leads or may lead.
+            TaskEnded: A part of it has ended that must not.
             KubeError: The configuration or the drain key is unusable.
             OSError: A port cannot be had.
         """
@@ -167,7 +169,10 @@ class Operator:
                 instance=identity,
                 metrics=self._metrics,
             )
-            await self._lead(elector, leader)
+            leading = asyncio.create_task(self._lead(elector, leader), name="election")
+            stack.push_async_callback(_end, leading)
+            # Without the keeper a leader would sit there, healthy and deaf.
+            await first_end((leading, keeping))
 
     async def _lead(self, elector: Elector, leader: Leader) -> None:
         """Stand by, then work until cancelled or until the Lease is lost."""

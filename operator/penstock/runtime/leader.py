@@ -27,6 +27,7 @@ from penstock.resources.settings import BuildSettings
 from penstock.runtime import drainkey
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.settings import OperatorSettings
+from penstock.runtime.supervision import first_end
 from penstock.status.change import Transition
 
 WORKERS_STOP_SECONDS = 4.0
@@ -77,7 +78,11 @@ class Leader:
         self._drain_key = await self._ensured(secrets.token_bytes)
 
     async def run(self) -> None:
-        """Work until cancelled; then what is under way is finished, within seconds."""
+        """Work until cancelled; then what is under way is finished, within seconds.
+
+        Raises:
+            TaskEnded: A task of which the work depends has ended.
+        """
         reconciler = Reconciler(
             self._client,
             self._cache,
@@ -87,6 +92,7 @@ class Leader:
             announce=self._announce,
         )
         recording = asyncio.create_task(self._recorder.run(), name="recorder")
+        keeping = asyncio.create_task(self._keep_drain_key(), name="drain-key")
         backoff: Backoff[Key] = Backoff(random=random.random)
         workers = [
             asyncio.create_task(
@@ -96,13 +102,13 @@ class Leader:
             for number in range(self._settings.workers)
         ]
         try:
-            await self._keep_drain_key()
+            await first_end((keeping, recording, *workers))
         finally:
             self._queue.close()
             _done, late = await asyncio.wait(workers, timeout=self._grace_seconds)
-            for task in (recording, *late):
+            for task in (keeping, recording, *late):
                 task.cancel()
-            await asyncio.gather(recording, *workers, return_exceptions=True)
+            await asyncio.gather(keeping, recording, *workers, return_exceptions=True)
 
     def abandon(self) -> None:
         """End without grace: whatever is under way may not be written any more."""

@@ -99,7 +99,7 @@ class OperatorSettings(BaseModel):
 
     watch_patience_seconds: Annotated[float, Field(ge=1, le=86400)] = 600.0
     """Seconds without a sign of life of a watch, while the API server answers, after which /healthz fails. A watch
-    that lives is opened again every four minutes, so keep this above 300."""
+    that lives is opened again every 90 seconds, and one that is not begins anew after 130, so keep this above 200."""
 
     start_patience_seconds: Annotated[float, Field(ge=0, le=3600)] = 15.0
     """Seconds that a missing CRD or permission is waited for at the start. One `kubectl apply` may bring them and the

@@ -31,8 +31,12 @@ from penstock.resources.objects import Key, Object
 from penstock.runtime.streams import Streams
 
 # A load balancer may drop a connection silently: end streams before that can matter, and notice dead ones.
-WATCH_SERVER_TIMEOUT_SECONDS = 240
-WATCH_CLIENT_TIMEOUT_SECONDS = 250
+WATCH_SERVER_TIMEOUT_SECONDS = 90
+WATCH_CLIENT_TIMEOUT_SECONDS = 100
+WATCH_SILENCE_SECONDS = 120.0
+"""Longer than a watch lives, so that it never passes: kopf's own timer for silent watches also runs while an event is
+handed on, and one that ends then ends the watch for good, with no word to anybody."""
+
 CONNECT_TIMEOUT_SECONDS = 5
 REQUEST_TIMEOUT_SECONDS = 30
 PAGE_SIZE = 500
@@ -180,6 +184,7 @@ def _settings(kinds: Iterable[Kind]) -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.watching.server_timeout = WATCH_SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = WATCH_CLIENT_TIMEOUT_SECONDS
+    settings.watching.inactivity_timeout = WATCH_SILENCE_SECONDS
     settings.watching.connect_timeout = CONNECT_TIMEOUT_SECONDS
     settings.watching.chunk_size = PAGE_SIZE
     settings.queueing.idle_timeout = IDLE_SECONDS

@@ -1,7 +1,7 @@
 """How long ago each watch was last known to live.
 
-kopf opens a watch again whenever it ends, and ends it itself after some minutes, or after one without a sign of life.
-So every watch that lives is opened now and then. The times of opening are taken from the HTTP session that kopf uses;
+kopf opens a watch again whenever it ends, and ends it itself when its time is over, after a minute and a half. So every
+watch that lives is opened now and then. The times of opening are taken from the HTTP session that kopf uses;
 one that lies too far back means that the watch, its task or its connection is dead, although the process runs.
 
 A list between two watches means that the API server could not tell what happened in between. Lists name what is there,

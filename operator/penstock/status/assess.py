@@ -21,15 +21,18 @@ from __future__ import annotations
 
 from penstock.api.backend import LLMBackend
 from penstock.api.conditions import ConditionStatus, ConditionType, Reason
+from penstock.api.exposure import PodMonitorMode
 from penstock.engines.engine import for_type
+from penstock.engines.version import EngineVersion
 from penstock.resources import service
+from penstock.resources.engine import CONTAINER
 from penstock.resources.labels import selector
 from penstock.resources.objects import Object
 from penstock.status import cause
 from penstock.status.conditions import Statement, condition_of, conditions
 from penstock.status.observation import Observation
 from penstock.status.rollout import Rollout, rollout_of
-from penstock.status.shapes import text
+from penstock.status.shapes import mappings, text
 from penstock.status.trouble import Trouble
 
 __all__ = ["Observation", "assess", "is_ready"]
@@ -62,10 +65,17 @@ def assess(backend: LLMBackend | None, observation: Observation, *, now: str) ->
         return status | {name: value for name in kept if (value := text(previous, name))}
     status["selector"] = ",".join(f"{key}={value}" for key, value in sorted(selector(backend).items()))
     status["url"] = service.url(backend)
-    version = for_type(backend.spec.engine.type).version_of(backend.spec)
+    version = _running_version(backend, observation.deployment) if rollout.seen else None
     if version is not None:
         status["engineVersion"] = str(version)
     return status
+
+
+def _running_version(backend: LLMBackend, deployment: Object | None) -> EngineVersion | None:
+    """Return the version of the template that runs: it may be a kept one, or have the administrator's default image."""
+    containers = mappings(deployment, "spec", "template", "spec", "containers")
+    image = next((text(one, "image") for one in containers if one.get("name") == CONTAINER), "")
+    return for_type(backend.spec.engine.type).version(image, backend.spec.engine.version)
 
 
 def is_ready(status: Object) -> bool:
@@ -88,7 +98,7 @@ def _progress(backend: LLMBackend | None, observation: Observation, rollout: Rol
         return _unknown(backend)
     wanted = backend.spec.wanted_replicas
     if rollout.complete(wanted) and observation.applied:
-        return [_complete(backend, wanted)]
+        return [_complete(backend, wanted, pod_monitors=observation.pod_monitors)]
     trouble = cause.trouble_of(backend, observation, rollout) or cause.under_way(backend, observation, rollout)
     return _not_ready(trouble, observation.previous)
 
@@ -104,7 +114,7 @@ def _unknown(backend: LLMBackend | None) -> list[Statement]:
     ]
 
 
-def _complete(backend: LLMBackend, wanted: int) -> Statement:
+def _complete(backend: LLMBackend, wanted: int, *, pod_monitors: bool) -> Statement:
     if backend.spec.suspend:
         reason, message = Reason.SUSPENDED, "`spec.suspend` is set: no replica runs"
     elif not wanted:
@@ -113,6 +123,8 @@ def _complete(backend: LLMBackend, wanted: int) -> Statement:
         reason, message = Reason.ALL_REPLICAS_READY, f"{wanted} of {wanted} replicas ready, all with the current spec"
         if cause.downloads_again(backend):
             message += f"; {cause.EACH_DOWNLOADS}"
+    if backend.spec.monitoring.pod_monitor is PodMonitorMode.ENABLED and not pod_monitors:
+        message += "; there is no PodMonitor, since the cluster does not serve them: install the Prometheus Operator"
     if backend.spec.paused:
         reason, message = Reason.PAUSED, f"{message}; `spec.paused` is set: changes will wait"
     return Statement(ConditionType.READY, ConditionStatus.TRUE, reason, message)

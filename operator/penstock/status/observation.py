@@ -23,6 +23,7 @@ class Observation:
         revision: Name of the ControllerRevision that is wanted; None when there is none.
         claims: The PersistentVolumeClaims that the spec names, as far as they were read; None where there is none.
         events: Events of pods that are stuck, as far as they were read.
+        pod_monitors: Whether the cluster serves PodMonitors.
         unreadable: What could not be read for want of a right, in words of RBAC: `list events`.
     """
 
@@ -35,4 +36,5 @@ class Observation:
     revision: str | None = None
     claims: Mapping[str, Object | None] = field(default_factory=dict)
     events: Sequence[Object] = ()
+    pod_monitors: bool = True
     unreadable: Sequence[str] = ()
