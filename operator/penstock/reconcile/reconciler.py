@@ -35,7 +35,7 @@ from penstock.status.trouble import Trouble
 GONE_SECONDS = 0.5
 """A deleted child's place is usually free by then."""
 
-BLOCKED_SECONDS = 10.0
+BLOCKED_SECONDS = 5.0
 """How often a taken name or a full quota is looked at again: no event tells when it goes."""
 
 _log = logging.getLogger(__name__)
