@@ -96,7 +96,8 @@ def _applied_again(made: World) -> list[Row]:
     difference += kubectl(made, "diff", "-f", str(file))
     time.sleep(STILL_SECONDS)
     changed = [key for key, version in before.items() if again.get(key) != version]
-    changed += [key for key, version in again.items() if _versions(made).get(key) != version]
+    after = _versions(made)
+    changed += [key for key, version in again.items() if after.get(key) != version]
     for key in changed[:5]:
         say(f"quiet: changed by an apply of the same: {key}")
     return [
