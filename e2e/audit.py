@@ -88,11 +88,6 @@ class Call:
     decision: str
 
     @property
-    def is_write(self) -> bool:
-        """Whether it asks for a change."""
-        return self.verb in WRITES
-
-    @property
     def denied(self) -> bool:
         """Whether the caller had no right to it; a refusal by a quota or a policy is none."""
         return self.code == UNAUTHORIZED or self.decision == "forbid"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bench import results, turn
 from bench.operator import faults, life, quiet, repair, scale
-from bench.operator.world import BenchError
 from bench.results import Row
 from e2e.cache import duration, say
 from e2e.cluster.errors import ClusterError
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 began = time.monotonic()
                 rows += phases[name]()
                 say(f"{name}: {duration(time.monotonic() - began)}")
-    except* (BenchError, ClusterError, AssertionError) as errors:
+    except* (ClusterError, AssertionError) as errors:
         print(results.full_table(rows))
         for error in errors.exceptions:
             print(f"{NAME}: {error}", file=sys.stderr)

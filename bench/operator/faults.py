@@ -11,7 +11,6 @@ import contextlib
 import functools
 import signal
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -19,11 +18,14 @@ import requests
 
 from bench import results
 from bench.operator import fleet
-from bench.operator.api import Object
 from bench.operator.faultyserver import FaultyServer
-from bench.operator.world import NAMESPACE as OPERATOR_NAMESPACE
-from bench.operator.world import OPERATOR_GROUPS, OPERATOR_USER, Operator, World, wait_for, world
+from bench.operator.world import World, end, world
 from bench.results import Row
+from e2e.beside import installation
+from e2e.beside.administrator import Object
+from e2e.beside.installation import OPERATOR_GROUPS, OPERATOR_USER
+from e2e.beside.operatorprocess import OperatorProcess
+from e2e.beside.waiting import wait_for
 from e2e.cache import say
 
 BACKENDS = 20
@@ -45,7 +47,7 @@ class Pair:
     """Two operators that are started again when they end, as pods are."""
 
     made: World
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[OperatorProcess] = field(default_factory=list)
 
     def revive(self) -> None:
         """Bring the number of living operators back to two."""
@@ -53,14 +55,14 @@ class Pair:
         while len(self.operators) < 2:
             self.operators.append(self.made.operator())
 
-    def leader(self) -> Operator:
+    def leader(self) -> OperatorProcess:
         """Return the one whose metrics say that it leads."""
-        found: Operator = wait_for(self._leader, "leader", seconds=PATIENCE_SECONDS)
+        found: OperatorProcess = wait_for(self._leader, "leader", seconds=PATIENCE_SECONDS)
         return found
 
-    def _leader(self) -> Operator | None:
+    def _leader(self) -> OperatorProcess | None:
         self.revive()
-        return next((one for one in self.operators if _metric(one, "penstock_operator_leader") == 1), None)
+        return next((one for one in self.operators if one.leads()), None)
 
 
 def run(*, short: bool) -> list[Row]:
@@ -89,7 +91,7 @@ def run(*, short: bool) -> list[Row]:
 
 def _killed(pair: Pair) -> Row:
     leader = pair.leader()
-    leader.send(signal.SIGKILL)
+    leader.process.send_signal(signal.SIGKILL)
     killed = time.time()
     leader.ended()
     return results.at_most(
@@ -108,21 +110,22 @@ def _stopped(pair: Pair) -> list[Row]:
     other = f"{OPERATOR_USER}-stopped"
     _bind(made, other)
     for operator in pair.operators:
-        operator.stop()
+        end(operator)
     kubeconfig = made.plane.kubeconfig_for(other, groups=OPERATOR_GROUPS)
     stopped = made.operator(kubeconfig=kubeconfig)
-    wait_for(lambda: _metric(stopped, "penstock_operator_leader") == 1, "leader", seconds=PATIENCE_SECONDS)
+    wait_for(stopped.leads, "leader", seconds=PATIENCE_SECONDS)
     pair.operators = [stopped]
     pair.revive()
     pair.operators[1].until_ready()
     # Work that is under way when it stops: it must not be finished afterwards.
     for number in range(BACKENDS):
         _change(made, f"b{number:04d}")
-    stopped.send(signal.SIGSTOP)
+    stopped.process.send_signal(signal.SIGSTOP)
     time.sleep(STOPPED_SECONDS)
     since = made.log.position()
-    stopped.send(signal.SIGCONT)
-    status = stopped.ended(seconds=30)
+    stopped.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: not stopped.alive, "end of the leader that was stopped", seconds=PATIENCE_SECONDS)
+    status = stopped.ended()
     late = [call for call in made.log.writes(since, user=other) if call.code < 400]
     for call in late[:5]:
         say(f"faults: written by the leader that was stopped: {call.verb} {call.resource} {call.name}")
@@ -201,7 +204,7 @@ def _errors() -> list[Row]:
             last = made.quiet_since(since, seconds=STILL_SECONDS, patience_seconds=PATIENCE_SECONDS)
             calls[share], seconds[share] = proxy.calls, last - process.started
             say(f"faults: {proxy.calls} calls, {proxy.faults} of them answered with 409, 429 or 500")
-            process.stop()
+            end(process)
     return [
         results.at_most(
             f"{FAULT_SHARE:.0%} of all calls fail: {BACKENDS} backends complete after",
@@ -259,7 +262,7 @@ def _change(made: World, name: str) -> int:
 def _bind(made: World, user: str) -> None:
     """Give another user the operator's rights."""
     subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
-    for kind, space in (("ClusterRoleBinding", ""), ("RoleBinding", OPERATOR_NAMESPACE)):
+    for kind, space in (("ClusterRoleBinding", ""), ("RoleBinding", installation.NAMESPACE)):
         for binding in made.api.list(kind, space):
             if binding["metadata"]["name"].startswith("penstock") and binding["roleRef"]["name"] != "penstock-view":
                 meta = {"name": f"{binding['metadata']['name']}-more", **({"namespace": space} if space else {})}
@@ -272,13 +275,3 @@ def _bind(made: World, user: str) -> None:
                         "subjects": [subject],
                     }
                 )
-
-
-def _metric(operator: Operator, name: str) -> float | None:
-    """Return a sample without labels, or None when the operator does not answer or does not have it."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{operator.metrics_port}/metrics", timeout=2) as answer:
-            lines = answer.read().decode().splitlines()
-    except OSError:
-        return None
-    return next((float(line.split()[-1]) for line in lines if line.split(" ")[0] == name), None)

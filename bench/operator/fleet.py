@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import aiohttp
 
-from bench.operator.api import APPLY, Object, path
 from bench.operator.world import World
+from e2e.beside.administrator import APPLY, Object, path
 from penstock.api.backend import LLMBackend
 from penstock.resources import children, deployment, revision
 from penstock.resources.facts import ClusterFacts

@@ -6,9 +6,10 @@ from collections import Counter
 
 from bench import results
 from bench.operator import fleet
-from bench.operator.api import Object
-from bench.operator.world import World, wait_for, world
+from bench.operator.world import World, world
 from bench.results import Row
+from e2e.beside.administrator import Object
+from e2e.beside.waiting import wait_for
 from e2e.cache import say
 
 MAXIMUM_WRITES = 20

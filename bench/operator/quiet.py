@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 from bench import results
 from bench.operator import fleet
-from bench.operator.api import Object
-from bench.operator.world import World, wait_for, world
+from bench.operator.world import World, world
 from bench.results import Row
+from e2e.beside.administrator import Object
+from e2e.beside.waiting import wait_for
 from e2e.cache import say
 from e2e.cluster import gobuild
 
@@ -22,6 +23,7 @@ PATIENCE_SECONDS = 120.0
 CPU_PERCENT = 1.0
 REPLICA_BACKENDS = 10
 REPLICAS_EACH = 10
+REPLICAS_IDLE_SECONDS = 60.0
 NAMESPACE = "quiet"
 KINDS = ("LLMBackend", *fleet.CHILD_KINDS)
 
@@ -37,7 +39,7 @@ def run(*, idle_seconds: float) -> list[Row]:
         rows += _mass_apply(made, idle_seconds)
         rows += _applied_again(made)
     with world(controller_manager=True) as made:
-        rows.append(_replicas(made, min(idle_seconds, 120.0)))
+        rows.append(_replicas(made, min(idle_seconds, REPLICAS_IDLE_SECONDS)))
     return rows
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from bench import results
 from bench.operator import fleet
-from bench.operator.api import Object
-from bench.operator.world import BenchError, World, wait_for, world
+from bench.operator.world import World, world
 from bench.results import Row
+from e2e.beside.administrator import Object
+from e2e.beside.waiting import NotInTime, wait_for
 from e2e.cache import say
 
 LIMIT_SECONDS = 0.3
@@ -137,8 +138,8 @@ def _back(made: World, child: Child, name: str, holds: Callable[[Object], bool])
 
     try:
         wait_for(right, f"{child.kind} {name} put right", seconds=PATIENCE_SECONDS, poll_seconds=POLL_SECONDS)
-    except BenchError as error:
-        raise BenchError(f"{error}; it is {made.api.get(child.kind, NAMESPACE, name)}") from None
+    except NotInTime as error:
+        raise NotInTime(f"{error}; it is {made.api.get(child.kind, NAMESPACE, name)}") from None
     return time.monotonic() - began
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bench import results
 from bench.operator import fleet
-from bench.operator.world import World, world
+from bench.operator.world import World, end, world
 from bench.results import Row
 from e2e.cache import say
 
@@ -93,7 +93,7 @@ def operator(made: World, count: int) -> Cold:
         writes=len(writes),
         mebibytes=process.peak_mebibytes(),
     )
-    process.stop()
+    end(process)
     _clear(made, namespace)
     return cold
 
@@ -114,11 +114,7 @@ def loop(made: World, count: int) -> Bare:
 
 def _clear(made: World, namespace: str) -> None:
     for kind in ("LLMBackend", *fleet.CHILD_KINDS):
-        if kind == "Service":
-            for service in made.api.list(kind, namespace):
-                made.api.delete(kind, namespace, service["metadata"]["name"])
-        else:
-            made.api.delete_all(kind, namespace)
+        made.api.delete_all(kind, namespace)
 
 
 def _rows(pairs: list[tuple[Cold, Bare]], smaller: list[Cold], *, judged: int) -> list[Row]:

@@ -31,11 +31,6 @@ class Load:
     aligned: bool = False
 
     @property
-    def stream_seconds(self) -> float:
-        """How long one stream lasts."""
-        return self.chunks * self.every_ms / 1000
-
-    @property
     def due_events(self) -> float:
         """Events that are due in the measured time."""
         return self.streams * self.measure_ms / self.every_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import re
 import ssl
@@ -119,7 +120,7 @@ class _Listener(ThreadingHTTPServer):
         """Say nothing of clients that leave in the middle: tests kill them."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler, abc.ABC):
     protocol_version = "HTTP/1.1"
     server: _Listener
 
@@ -136,8 +137,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.requests.append(one)
         self.answer(one)
 
+    @abc.abstractmethod
     def answer(self, request: Request) -> None:
-        raise NotImplementedError
+        """Send the response."""
 
     @property
     def hub(self) -> Hub:

@@ -144,23 +144,6 @@ def test_the_default_image_fits_the_accelerator(limits: dict[str, int], image: s
 
 
 @pytest.mark.parametrize(
-    ("engine", "image", "version"),
-    [
-        ({}, "mirror.example/llama.cpp:server-b12000", "b12000"),
-        ({"image": "own.example/llama:b11500"}, "own.example/llama:b11500", "b11500"),
-        ({"version": "b11000"}, "mirror.example/llama.cpp:server-b12000", "b11000"),
-    ],
-    ids=["nothing given", "an image given", "a version given"],
-)
-def test_an_administrators_default_image_stands_in_for_the_pinned_one(
-    engine: dict[str, str], image: str, version: str
-) -> None:
-    default = "mirror.example/llama.cpp:server-b12000"
-    assert ENGINE.image(spec(engine=engine), default=default) == image
-    assert str(ENGINE.version_of(spec(engine=engine), default=default)) == version
-
-
-@pytest.mark.parametrize(
     ("path", "expected"),
     [
         ("/v1/chat/completions", RequestClass.GENERATION),

@@ -13,6 +13,7 @@ from penstock.limiter.framing import ChunkScanner, FramingError
 from penstock.limiter.head import parse_response
 from penstock.limiter.loop import running_loop
 from penstock.limiter.passage import Passage, Traffic
+from penstock.limiter.refusal import Dialect, Reason, Refused
 from penstock.limiter.transport import Transport
 
 PATIENCE_SECONDS = 10.0
@@ -103,6 +104,17 @@ class Street:
                 assert piece, "the stream ended"
                 data += piece
         return bytes(data)
+
+
+class Alley(Street):
+    """The same on sockets without windows and timers: what is taken at one end makes room at the other at once."""
+
+    @staticmethod
+    def _connect(protocol: asyncio.Protocol) -> tuple[socket.socket, Transport]:
+        theirs, ours = socket.socketpair()
+        for sock in (theirs, ours):
+            sock.setblocking(False)
+        return theirs, Transport(running_loop(), ours, protocol)
 
 
 @pytest.fixture
@@ -207,6 +219,46 @@ async def test_what_somebody_else_writes_keeps_its_place(street: Street) -> None
     await asyncio.sleep(0.05)
     same = await street.read(len(large) + len(CHUNK)) == large + CHUNK
     assert same
+
+
+async def test_a_chunk_never_overtakes_bytes_that_wait() -> None:
+    """Also when there is room for it: its event comes first, and the client has just taken what was in the way."""
+    street = Alley()
+    assert await street.read(len(CHUNK)) == CHUNK
+    large = bytes(500_000)
+    street.client_side.other = street.sink  # this client does not slow its engine down
+    street.sink.write(large)
+    await asyncio.sleep(0.01)  # the kernel's list of events is empty now
+    street.engine.send(CHUNK)
+    taken = bytearray()
+    while piece := available(street.client):
+        taken += piece
+    assert street.sink.get_write_buffer_size() > 0
+    same = bytes(taken) + await street.read(len(large) + len(CHUNK) - len(taken)) == large + CHUNK
+    assert same
+    for one in (street.source, street.sink):
+        one.abort()
+    await asyncio.sleep(0.01)
+    for sock in (street.engine, street.client):
+        sock.close()
+
+
+async def test_a_chunk_that_ends_within_an_event_is_remembered(street: Street) -> None:
+    """The lane passes whole events only, so what is put after them is no continuation of one that broke off."""
+    half = chunk(b'data: {"a"')
+    for piece in (half, CHUNK):
+        street.engine.send(piece)
+        assert await street.read(len(piece)) == piece
+    farewell = street.passage.farewell(Refused(Reason.ENGINE_FAILED, "It has left."), Dialect.OPENAI)
+    assert farewell.partition(b"\r\n")[2].startswith(b"data: ")
+
+
+def available(sock: socket.socket) -> bytes:
+    """Return what can be read now, without a turn of the loop."""
+    try:
+        return sock.recv(65_536)
+    except BlockingIOError:
+        return b""
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])

@@ -1,5 +1,8 @@
 """Events enter the cache, and the backend they concern enters the queue if they told anything new."""
 
+import asyncio
+import logging
+
 import kopf
 import pytest
 
@@ -81,3 +84,20 @@ def test_kopf_is_set_to_write_nothing_and_to_select_on_the_server():
     assert set(selectors.values()) == {"app.kubernetes.io/managed-by=penstock"}
     assert len(selectors) == 2
     assert isinstance(settings, kopf.OperatorSettings)
+
+
+async def test_what_kopf_says_of_its_own_end_is_not_logged_and_what_it_says_later_is(caplog):
+    log = logging.getLogger("kopf.some.module")
+
+    async def request_of_kopf():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.error("connector is closed")
+
+    task = asyncio.create_task(request_of_kopf())
+    await asyncio.sleep(0)
+    await source._ended([task])
+    assert task.done()
+    log.error("of the next run")
+    assert [record.message for record in caplog.records] == ["of the next run"]

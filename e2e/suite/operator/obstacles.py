@@ -130,12 +130,20 @@ def accelerators(operation: dict[str, str]) -> Callable[[Scene], None]:
     return step("patch", "node", "NODE", "--subresource=status", "--type=json", "-p", patch)
 
 
+_SHARED = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+
+
+def volume(scene: Scene) -> None:
+    """Make the volume of a claim that is missing.
+
+    Beforehand, because a claim that comes with its volume is bound at the next round of the volume controller when
+    that sees the claim first, which is up to 15 seconds later.
+    """
+    spec = _SHARED | {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}}
+    scene.put({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": spec})
+
+
 def claim(scene: Scene) -> None:
-    """Make the claim that was missing, with its volume."""
-    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    volume = common | {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}}
-    wanted = common | {"resources": {"requests": {"storage": "1Mi"}}, "volumeName": VOLUME}
-    scene.put(
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": volume},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "later"}, "spec": wanted},
-    )
+    """Make the claim that was missing."""
+    spec = _SHARED | {"resources": {"requests": {"storage": "1Mi"}}, "volumeName": VOLUME}
+    scene.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "later"}, "spec": spec})

@@ -9,12 +9,11 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -22,6 +21,7 @@ from kubernetes import client
 from e2e import helm
 from e2e.install import NAMESPACE, OPERATOR, RELEASE, WAIT_SECONDS, Installation
 from e2e.suite.backends import Backend, wait_until
+from e2e.suite.background import InBackground
 
 CRD = "llmbackends.serving.penstock.dev"
 OLD_TEXT, NEW_TEXT = "shortNames:\n    - llmb\n", "shortNames:\n    - llmb\n    - older\n"
@@ -35,32 +35,22 @@ def installation() -> Iterator[Installation]:
     found.install()
 
 
-class Asking:
+class Asking(InBackground):
     """Asks a backend again and again, each time on a new connection, and keeps what goes wrong."""
 
     def __init__(self, url: str) -> None:
+        super().__init__(pause_seconds=ASK_SECONDS)
         self._url = url
         self.answered = 0
         self.failures: list[str] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(ASK_SECONDS):
-            try:
-                with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - the suite's own Service
-                    answer.read()
-                self.answered += 1
-            except (OSError, http.client.HTTPException) as error:
-                self.failures.append(str(error))
+    def step(self) -> None:
+        try:
+            with urllib.request.urlopen(self._url, timeout=10) as answer:  # noqa: S310 - the suite's own Service
+                answer.read()
+            self.answered += 1
+        except (OSError, http.client.HTTPException) as error:
+            self.failures.append(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ run.
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import openai
 import pytest
@@ -19,6 +18,7 @@ from kubernetes import client
 
 from e2e.install import Installation
 from e2e.suite.backends import NAMESPACE, Backend, wait_until
+from e2e.suite.background import InBackground
 from e2e.suite.streams import ending
 
 pytestmark = pytest.mark.cluster
@@ -33,31 +33,24 @@ ROLL_SECONDS = 300
 """Far more than it takes, for a machine that has other work to do."""
 
 
-class Streaming:
+class Streaming(InBackground):
     """Holds streams open at a backend, one after the other, and keeps how each ended."""
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__()
         self._client = openai.OpenAI(base_url=f"{backend.url}/v1", api_key="none", max_retries=0, timeout=120)
         self._model = backend.model
         self.endings: list[object] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def __exit__(self, *causes: object) -> None:
+        super().__exit__(*causes)
         self._client.close()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.endings.append(self._one())
-            except openai.APIError as error:
-                self.endings.append(repr(error))
+    def step(self) -> None:
+        try:
+            self.endings.append(self._one())
+        except openai.APIError as error:
+            self.endings.append(repr(error))
 
     def _one(self) -> tuple[str, int]:
         with self._client.chat.completions.create(

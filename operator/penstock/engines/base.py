@@ -71,24 +71,19 @@ class Engine(ABC):
             *self._check_mounts(spec),
         ]
 
-    def image(self, spec: LLMBackendSpec, *, default: str = "") -> str:
-        """Return the image to run.
-
-        Args:
-            spec: Names the image, or the GPUs that decide on one.
-            default: The administrator's default image; empty for the one that this release pins.
-        """
-        if spec.engine.image or default:
-            return spec.engine.image or default
+    def image(self, spec: LLMBackendSpec) -> str:
+        """Return the image to run: the one that the spec names, else the one pinned for the GPUs it asks for."""
+        if spec.engine.image:
+            return spec.engine.image
         vendors = (name.partition("/")[0] for name in spec.resources.gpus())
         return next(
             (self.facts.gpu_images[vendor] for vendor in vendors if vendor in self.facts.gpu_images),
             self.facts.default_image,
         )
 
-    def version_of(self, spec: LLMBackendSpec, *, default: str = "") -> EngineVersion | None:
-        """Return the version of the engine that a spec runs; None when unknown. `default` as for `image`."""
-        return self.version(self.image(spec, default=default), spec.engine.version)
+    def version_of(self, spec: LLMBackendSpec) -> EngineVersion | None:
+        """Return the version of the engine that a spec runs; None when unknown."""
+        return self.version(self.image(spec), spec.engine.version)
 
     def concurrency(self, spec: LLMBackendSpec) -> int | None:
         """Return the requests one replica works on at a time; None when only the running engine knows."""

@@ -250,7 +250,6 @@ class Transport(asyncio.Transport):
         self._reading = False
         if self._unsent:
             self._send = len  # takes everything, sends nothing
-            self._halt()
             self._watch()
         else:
             self._end(None)

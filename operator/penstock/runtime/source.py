@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -132,12 +132,25 @@ def _hide_debris(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
     """Cancel kopf's tasks once and wait for them: cancelled twice they leave connections open."""
-    for task in tasks:
-        task.cancel()
-    deadline = asyncio.get_running_loop().time() + STOP_SECONDS
-    while (left := deadline - asyncio.get_running_loop().time()) > 0 and not all(task.done() for task in tasks):
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait(tasks, timeout=left)
+    with _silence():
+        for task in tasks:
+            task.cancel()
+        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
+        while (left := deadline - asyncio.get_running_loop().time()) > 0 and not all(task.done() for task in tasks):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(tasks, timeout=left)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let kopf log nothing: when it ends, requests of its own under way fail, and it reports each as an error."""
+    logger = logging.getLogger(kopf.__name__)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def take(kind: Kind, event_type: str | None, obj: Object, *, cache: Cache, queue: WorkQueue[Key]) -> None:
