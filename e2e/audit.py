@@ -126,7 +126,7 @@ class AuditLog:
         wanted = None if verbs is None else frozenset(verbs)
         return [
             call
-            for call in self._all(since)
+            for call in self.latest(since)[0]
             if user in (None, call.user)
             and (wanted is None or call.verb in wanted)
             and resource in (None, call.resource)
@@ -136,15 +136,18 @@ class AuditLog:
         """Return the calls that ask for a change, refused ones included."""
         return self.calls(since, user=user, verbs=WRITES)
 
-    def _all(self, since: int) -> Iterable[Call]:
+    def latest(self, since: int) -> tuple[list[Call], int]:
+        """Return the calls since a position, and the position up to which that is: for whoever keeps looking."""
         if not self.path.exists():
-            return []
+            return [], since
         with self.path.open("rb") as file:
             file.seek(since)
-            lines = file.read().splitlines(keepends=True)
-        # The last line may be in the middle of being written. A watch has two entries, at its begin and at its end.
-        entries = (json.loads(line) for line in lines if line.endswith(b"\n"))
-        return {entry["auditID"]: _call(entry) for entry in entries}.values()
+            # The last line may be in the middle of being written.
+            complete, end, _ = file.read().rpartition(b"\n")
+        # A watch has two entries, at its begin and at its end.
+        entries = (json.loads(line) for line in complete.splitlines())
+        calls = {entry["auditID"]: _call(entry) for entry in entries}
+        return list(calls.values()), since + len(complete) + len(end)
 
 
 def _call(entry: dict[str, Any]) -> Call:

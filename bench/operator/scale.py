@@ -1,14 +1,16 @@
 """Scale: from cold to all children and a status, beside a bare loop that applies the same objects in the same run.
 
-One round is a fresh control plane. Half of the rounds begin with the bare loop, half with the operator, because a
-store that holds more is slower. The operator's time runs from the start of its process to its last write of a child or
-a status, so it includes starting Python, taking the Lease and the first list.
+Each measurement has a control plane of its own, because a store that has held more is slower; the two of one round
+follow one another, half of the rounds beginning with the bare loop. The operator's time runs from the start of its
+process to its last write of a child or a status, so it includes starting Python, taking the Lease and the first list.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bench import results
 from bench.operator import fleet
@@ -24,6 +26,8 @@ MAXIMUM_GROWTH = 1.25
 SETTLE_SECONDS = 3.0
 PATIENCE_SECONDS = 600
 NOT_STATE = frozenset({"events"})
+
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +60,10 @@ def run(*, counts: list[int], rounds: int, judged: int) -> list[Row]:
     largest = max(counts)
     pairs: list[tuple[Cold, Bare]] = []
     for number in range(rounds):
-        with world(controller_manager=False) as made:
-            if number % 2:
-                cold, bare = operator(made, largest), loop(made, largest)
-            else:
-                bare, cold = loop(made, largest), operator(made, largest)
+        if number % 2:
+            cold, bare = _fresh(operator, largest), _fresh(loop, largest)
+        else:
+            bare, cold = _fresh(loop, largest), _fresh(operator, largest)
         pairs.append((cold, bare))
         say(
             f"scale {number + 1}/{rounds}: {largest} backends: operator {cold.seconds:.1f} s ({cold.writes} writes), "
@@ -68,8 +71,7 @@ def run(*, counts: list[int], rounds: int, judged: int) -> list[Row]:
         )
     smaller = []
     for count in sorted({SMALL_FLEET, *counts} - {largest}):
-        with world(controller_manager=False) as made:
-            smaller.append(operator(made, count))
+        smaller.append(_fresh(operator, count))
         say(f"scale: {count} backends: {smaller[-1].seconds:.1f} s, {smaller[-1].mebibytes:.0f} MiB")
     return _rows(pairs, smaller, judged=judged)
 
@@ -86,7 +88,7 @@ def operator(made: World, count: int) -> Cold:
     writes = [call for call in made.writes(since) if call.namespace == namespace]
     state = [call for call in writes if call.resource not in NOT_STATE]
     fleet.check(made, namespace, count)
-    cold = Cold(
+    found = Cold(
         backends=count,
         seconds=state[-1].time.timestamp() - process.started,
         cpu_seconds=process.cpu_seconds(),
@@ -94,8 +96,7 @@ def operator(made: World, count: int) -> Cold:
         mebibytes=process.peak_mebibytes(),
     )
     end(process)
-    _clear(made, namespace)
-    return cold
+    return found
 
 
 def loop(made: World, count: int) -> Bare:
@@ -108,13 +109,13 @@ def loop(made: World, count: int) -> Bare:
     ]
     objects = [child for one in live for child in fleet.children_of(one)]
     seconds = fleet.apply_all(made, objects, statuses=[fleet.statuses(one) for one in live])
-    _clear(made, namespace)
     return Bare(seconds=seconds, objects=len(objects) + count)
 
 
-def _clear(made: World, namespace: str) -> None:
-    for kind in ("LLMBackend", *fleet.CHILD_KINDS):
-        made.api.delete_all(kind, namespace)
+def _fresh(measure: Callable[[World, int], Measured], count: int) -> Measured:
+    """Return what one measurement finds on a control plane of its own."""
+    with world(controller_manager=False) as made:
+        return measure(made, count)
 
 
 def _rows(pairs: list[tuple[Cold, Bare]], smaller: list[Cold], *, judged: int) -> list[Row]:

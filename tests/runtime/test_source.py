@@ -57,6 +57,16 @@ async def test_an_echo_of_what_is_known_is_ignored(told):
     assert await told(CONFIG_MAP, "MODIFIED", child(3, data={"a": "b"})) == {Key("n", "smol")}
 
 
+def test_the_echo_of_an_own_write_calls_no_handler_and_a_deletion_always_does():
+    cache = Cache()
+    cache.store(CONFIG_MAP, child(5))
+    is_news = source._is_news(CONFIG_MAP, cache)
+    assert not is_news(event={"type": "MODIFIED", "object": child(5)})
+    assert is_news(event={"type": "MODIFIED", "object": child(6)})
+    assert is_news(event={"type": "ADDED", "object": {"metadata": {"name": "y", "namespace": "n"}}})
+    assert is_news(event={"type": "DELETED", "object": child(5)})
+
+
 async def test_a_deletion_is_told(told):
     await told(CONFIG_MAP, "ADDED", child(1))
     assert await told(CONFIG_MAP, "DELETED", child(2)) == {Key("n", "smol")}

@@ -17,7 +17,6 @@ are not used.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 from urllib.parse import urlencode
@@ -38,6 +37,7 @@ from penstock.kube.request import (
     Guard,
     Request,
     parse,
+    to_json,
     to_yaml,
     unguarded,
 )
@@ -155,7 +155,7 @@ class KubernetesClient:
                 method="PATCH",
                 path=kind.path(key.namespace, key.name),
                 query={"fieldManager": FIELD_MANAGER},
-                body=json.dumps({**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}),
+                body=to_json({**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}),
                 content_type=MERGE_PATCH,
             )
         )
@@ -171,7 +171,7 @@ class KubernetesClient:
                 method="POST",
                 path=kind.path(key.namespace),
                 query={"fieldManager": FIELD_MANAGER},
-                body=json.dumps(obj),
+                body=to_json(obj),
             )
         )
 
@@ -186,7 +186,7 @@ class KubernetesClient:
                 method="PUT",
                 path=kind.path(key.namespace, key.name),
                 query={"fieldManager": FIELD_MANAGER},
-                body=json.dumps(obj),
+                body=to_json(obj),
             )
         )
 
@@ -236,7 +236,7 @@ class KubernetesClient:
         path = kind.path(key.namespace, key.name)
         with contextlib.suppress(NotFound):
             await self._send(
-                Request(verb="delete", kind=kind, target=str(key), method="DELETE", path=path, body=json.dumps(options))
+                Request(verb="delete", kind=kind, target=str(key), method="DELETE", path=path, body=to_json(options))
             )
 
     async def _apply(self, verb: str, obj: Object, subresource: str) -> Object:
@@ -278,7 +278,7 @@ class KubernetesClient:
             if bearer is not None:
                 headers["Authorization"] = bearer
             if request.body is not None:
-                body = Fenced(request.body.encode(), content_type=request.content_type, guard=self._guard)
+                body = Fenced(request.body, content_type=request.content_type, guard=self._guard)
             async with self._session.request(request.method, url, headers=headers, data=body) as response:
                 content = await response.read()
         except TimeoutError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
 from penstock.kube.kinds import Kind
@@ -36,7 +37,7 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    body: str | None = None
+    body: bytes | None = None
     content_type: str = JSON
 
     def __str__(self) -> str:
@@ -59,8 +60,20 @@ class Fenced(aiohttp.BytesPayload):
 _ESCAPE = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|\\.")
 
 
-def to_yaml(obj: Object) -> str:
-    """Return JSON that is YAML too, as an apply is read: surrogate pairs and DEL are where the two differ."""
+def to_json(document: object) -> bytes:
+    """Return a JSON document as it goes over the wire."""
+    return msgspec.json.encode(document)
+
+
+def to_yaml(obj: Object) -> bytes:
+    """Return JSON that is YAML too, as an apply is read.
+
+    In ASCII the two differ by DEL alone. Outside of it YAML knows more line ends and fewer characters, so all of it is
+    escaped; JSON's surrogate pairs would not do.
+    """
+    fast = to_json(obj)
+    if fast.isascii() and b"\x7f" not in fast:
+        return fast
 
     def escape(match: re.Match[str]) -> str:
         if match[1] is None:
@@ -68,13 +81,13 @@ def to_yaml(obj: Object) -> str:
         point = 0x10000 + ((int(match[1], 16) - 0xD800) << 10) + int(match[2], 16) - 0xDC00
         return f"\\U{point:08x}"
 
-    return _ESCAPE.sub(escape, json.dumps(obj)).replace("\x7f", "\\u007f")
+    return _ESCAPE.sub(escape, json.dumps(obj)).replace("\x7f", "\\u007f").encode()
 
 
 def parse(content: bytes) -> Object | None:
     """Return the JSON object that an answer holds, or None when it holds none."""
     try:
-        document: Any = json.loads(content)
-    except ValueError:
+        document: Any = msgspec.json.decode(content)
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return None
     return document if isinstance(document, dict) else None

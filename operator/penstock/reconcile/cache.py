@@ -34,6 +34,11 @@ class Cache:
         """Return an object, or None when it is not known."""
         return self._objects.get(kind, {}).get(key)
 
+    def holds(self, kind: Kind, obj: Object) -> bool:
+        """Tell whether an object is held in this very version, as it is when our own write comes back as an event."""
+        held = self.get(kind, key_of(obj))
+        return held is not None and _version(held) == _version(obj) != 0
+
     def all(self, kind: Kind) -> dict[Key, Object]:
         """Return all objects of a kind."""
         return dict(self._objects.get(kind, {}))

@@ -8,8 +8,6 @@ applies everything once, which the API server recognises as no change.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Awaitable, Collection, Sequence
@@ -21,6 +19,7 @@ from penstock.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from penstock.kube.kinds import CHILD_KINDS, LLM_BACKEND, Kind, kind_of
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.repair import give_up, repair, replace
+from penstock.resources.digest import digest
 from penstock.resources.objects import Key, Object, controller_of, is_controlled_by, is_terminating, key_of
 from penstock.status.trouble import Trouble
 
@@ -106,7 +105,7 @@ class Children:
     async def _apply(self, owner_uid: str, backend: Key, obj: Object) -> None:
         kind = kind_of(obj)
         key = key_of(obj)
-        wanted = _digest(obj)
+        wanted = digest(obj)
         held = self._cache.get(kind, key)
         if held is None:
             if await self._make(backend, obj, wanted):
@@ -258,10 +257,6 @@ def _forbidden(kind: Kind, key: Key, error: Forbidden) -> Trouble:
     return Trouble(reason=Reason.CHILDREN_REFUSED, message=message)
 
 
-def _digest(document: object) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
 def _fingerprint(obj: Object, desired: Object) -> str:
     """Return a digest of all that an apply could change back: everything but status, bookkeeping and foreign marks.
 
@@ -272,4 +267,4 @@ def _fingerprint(obj: Object, desired: Object) -> str:
     for marks in ("labels", "annotations"):
         ours = desired["metadata"].get(marks, {})
         metadata[marks] = {name: value for name, value in obj["metadata"].get(marks, {}).items() if name in ours}
-    return _digest({**{name: value for name, value in obj.items() if name != "status"}, "metadata": metadata})
+    return digest({**{name: value for name, value in obj.items() if name != "status"}, "metadata": metadata})

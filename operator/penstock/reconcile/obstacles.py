@@ -11,8 +11,6 @@ A change that nobody was there to see, while no operator ran, leaves the cluster
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -23,11 +21,13 @@ from penstock.kube.errors import Conflict, NotFound
 from penstock.kube.kinds import DEPLOYMENT, LIMIT_RANGE, RESOURCE_QUOTA
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.rights import Denied, OptionalReads
+from penstock.resources.digest import digest
 from penstock.resources.objects import Key, Object, key_of
 from penstock.status.refusals import Gate, Obstacle, obstacle_of
 from penstock.status.shapes import mapping
 
 LOOK_SECONDS = 4.0
+STATE_DIGITS = 10
 
 RETRY_ANNOTATION = "serving.penstock.dev/retry"
 """Tells by its change that pods may be made now; the value says which state of the obstacle it answers."""
@@ -104,7 +104,7 @@ class Obstacles:
                 found = await self._reads.ask("list limitranges", namespace, lambda: self._limit_ranges(namespace))
             case Gate.POD_SECURITY:
                 found = await self._reads.ask("get namespaces", namespace, lambda: self._pod_security(namespace))
-        return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:10]
+        return digest(found, STATE_DIGITS)
 
     async def _quota(self, namespace: str, obstacle: Obstacle) -> object:
         try:

@@ -19,6 +19,7 @@ from penstock.reconcile.cache import Cache
 from penstock.reconcile.recovery import recover
 from penstock.reconcile.turns import Turns, annotation, deployment_of
 from penstock.resources import deployment, revision
+from penstock.resources.digest import digest
 from penstock.resources.facts import ClusterFacts
 from penstock.resources.objects import Key, Object, key_of
 from penstock.resources.settings import BuildSettings
@@ -165,7 +166,7 @@ def render(backend: LLMBackend, settings: BuildSettings, facts: ClusterFacts, *,
     return revisions.make(
         backend.metadata.name,
         pod_spec=pod_spec,
-        renderer=revisions.digest(plain, revisions.RENDERER_DIGITS),
+        renderer=digest(plain, revisions.RENDERER_DIGITS),
         template=deployment.template(backend, settings, facts),
     )
 

@@ -12,8 +12,6 @@ another release must find the same hash for the same spec. Hence these rules.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from penstock.api.backend import LLMBackend
+from penstock.resources.digest import digest
 
 NOT_POD_BOUND = frozenset(
     {
@@ -66,8 +65,7 @@ _REQUIRED = object()
 
 def pod_spec_hash(backend: LLMBackend) -> str:
     """Return the hash of the pod-relevant spec, the same in every release."""
-    text = json.dumps(pod_spec(backend), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+    return digest(pod_spec(backend), HASH_DIGITS)
 
 
 def pod_spec(backend: LLMBackend) -> dict[str, Any]:

@@ -18,12 +18,11 @@ key never counts as a difference. Numbers say in which order revisions were used
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.resources.digest import digest
 from penstock.resources.objects import Object, is_controlled_by, is_terminating
 
 KEPT = 5
@@ -86,12 +85,6 @@ class Choice:
 
     revision: Revision
     upgrade: Revision | None = None
-
-
-def digest(document: object, digits: int) -> str:
-    """Return a hash of a JSON document in which the order of keys means nothing."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def make(backend: str, *, pod_spec: str, renderer: str, template: Object) -> Revision:

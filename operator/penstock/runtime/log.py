@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from datetime import UTC, datetime
+
+import msgspec
 
 from penstock.runtime.settings import LogFormat, LogLevel
 
@@ -46,7 +47,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return msgspec.json.encode(line, enc_hook=str).decode()
 
 
 def configure(level: LogLevel, log_format: LogFormat) -> None:
@@ -55,6 +56,8 @@ def configure(level: LogLevel, log_format: LogFormat) -> None:
     handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else logging.Formatter(HUMAN))
     if level is not LogLevel.DEBUG:
         handler.addFilter(without_traceback)
+    # No format asks for these, and each record would look them up.
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name, quiet_level in QUIET.items():
         logging.getLogger(name).setLevel(quiet_level)

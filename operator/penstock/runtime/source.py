@@ -97,7 +97,9 @@ async def run(
     kopf.on.login(registry=registry, id="login")(_login(configuration, streams))
     for kind in kinds:
         handler = _handler(kind, cache, queue)
-        kopf.on.event(kind.group, kind.version, kind.plural, registry=registry, id=kind.plural)(handler)
+        kopf.on.event(
+            kind.group, kind.version, kind.plural, registry=registry, id=kind.plural, when=_is_news(kind, cache)
+        )(handler)
     tasks = await kopf.spawn_tasks(
         registry=registry,
         settings=_settings(kinds),
@@ -163,6 +165,15 @@ def take(kind: Kind, event_type: str | None, obj: Object, *, cache: Cache, queue
     if changed:
         for key in {backend, former} - {None}:
             queue.add(key)  # type: ignore[arg-type]
+
+
+def _is_news(kind: Kind, cache: Cache) -> Callable[..., bool]:
+    """Return kopf's condition for calling a handler, which leaves out the echoes of own writes: they are the most."""
+
+    def is_news(event: kopf.RawEvent, **_: object) -> bool:
+        return event["type"] == "DELETED" or not cache.holds(kind, dict(event["object"]))
+
+    return is_news
 
 
 def _handler(kind: Kind, cache: Cache, queue: WorkQueue[Key]) -> Callable[..., Awaitable[None]]:
