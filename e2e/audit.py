@@ -155,7 +155,7 @@ def _call(entry: dict[str, Any]) -> Call:
     subresource = reference.get("subresource")
     return Call(
         time=datetime.fromisoformat(entry["requestReceivedTimestamp"]),
-        user=entry["user"]["username"],
+        user=entry["user"].get("username", ""),  # a caller that could not say who it is has no name
         agent=entry.get("userAgent", ""),
         verb=entry["verb"],
         group=reference.get("apiGroup", ""),

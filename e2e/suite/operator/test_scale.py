@@ -75,7 +75,11 @@ class Scene:
         return dict(found)
 
     def deployment(self) -> Any:
-        return client.AppsV1Api(self.api).read_namespaced_deployment(NAME, NAMESPACE)
+        """Return the Deployment; None before there is one."""
+        try:
+            return client.AppsV1Api(self.api).read_namespaced_deployment(NAME, NAMESPACE)
+        except client.exceptions.NotFoundException:
+            return None
 
     def pods(self) -> set[str]:
         """Return the uids of the replicas, those on their way out left out."""
@@ -88,7 +92,8 @@ class Scene:
         found, deployment = self.backend(), self.deployment()
         ready = conditions(found).get("Ready", {})
         return (
-            found["spec"]["replicas"] == replicas
+            deployment is not None
+            and found["spec"]["replicas"] == replicas
             and deployment.spec.replicas == replicas
             and (deployment.status.ready_replicas or 0) == len(self.pods()) == replicas
             and ready.get("status") == "True"
@@ -101,8 +106,9 @@ class Scene:
         )
 
     def said(self) -> str:
-        found = self.backend()
-        return f"{found['spec']['replicas']} wanted, {self.deployment().spec.replicas} asked for, {conditions(found)}"
+        found, deployment = self.backend(), self.deployment()
+        asked = "nothing" if deployment is None else deployment.spec.replicas
+        return f"{found['spec'].get('replicas')} wanted, {asked} asked for, {conditions(found)}"
 
 
 @pytest.fixture(scope="module")
