@@ -196,7 +196,7 @@ def live_through_everything(kubectl: Kubectl, images: Mapping[str, str]) -> None
     wait_reason(kubectl, "refused", QUOTA, "QuotaExceeded")
     # The same thing said twice is one Event that counts.
     for _ in range(2):
-        apply(kubectl, backend(QUOTA, "refused", args=["--host=0.0.0.0"]))
+        apply(kubectl, backend(QUOTA, "refused", args=["$(EXTRA)"]))
         wait_reason(kubectl, "refused", QUOTA, "InvalidSpec")
         apply(kubectl, backend(QUOTA, "refused"))
         wait_reason(kubectl, "refused", QUOTA, "QuotaExceeded")
