@@ -134,13 +134,14 @@ _SHARED = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
 
 
 def volume(scene: Scene) -> None:
-    """Make the volume of a claim that is missing.
+    """Make the volume of a claim that is missing, and wait until it can be had.
 
-    Beforehand, because a claim that comes with its volume is bound at the next round of the volume controller when
-    that sees the claim first, which is up to 15 seconds later.
+    A claim that comes with its volume, or while the controller still writes the volume's phase, may be bound only in
+    that controller's next round, up to 15 seconds later.
     """
     spec = _SHARED | {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}}
     scene.put({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": spec})
+    scene.run("wait", "persistentvolume", VOLUME, "--for=jsonpath={.status.phase}=Available", "--timeout=60s")
 
 
 def claim(scene: Scene) -> None:
