@@ -134,17 +134,15 @@ _SHARED = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
 
 
 def volume(scene: Scene) -> None:
-    """Make the volume of a claim that is missing, and wait until it can be had.
-
-    A claim that comes with its volume, or while the controller still writes the volume's phase, may be bound only in
-    that controller's next round, up to 15 seconds later.
-    """
+    """Make the volume of a claim that is missing."""
     spec = _SHARED | {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}}
     scene.put({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": spec})
-    scene.run("wait", "persistentvolume", VOLUME, "--for=jsonpath={.status.phase}=Available", "--timeout=60s")
-
 
 def claim(scene: Scene) -> None:
-    """Make the claim that was missing."""
+    """Make the claim that was missing, and wait until it is bound.
+
+    The volume controller may need its next round for that, up to 15 seconds later; until then no pod can have it.
+    """
     spec = _SHARED | {"resources": {"requests": {"storage": "1Mi"}}, "volumeName": VOLUME}
     scene.put({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "later"}, "spec": spec})
+    scene.run("wait", "persistentvolumeclaim", "later", "--for=jsonpath={.status.phase}=Bound", "--timeout=60s")
