@@ -138,6 +138,7 @@ def volume(scene: Scene) -> None:
     spec = _SHARED | {"capacity": {"storage": "1Mi"}, "hostPath": {"path": "/tmp"}}
     scene.put({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": VOLUME}, "spec": spec})
 
+
 def claim(scene: Scene) -> None:
     """Make the claim that was missing, and wait until it is bound.
 
