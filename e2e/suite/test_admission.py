@@ -5,10 +5,6 @@ One replica that works on two requests at a time, with API keys, shared by the t
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import itertools
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -18,17 +14,15 @@ import openai
 import pytest
 from kubernetes import client
 
+from e2e.suite.asking import complete, prompt, speak, status
 from e2e.suite.backends import NAMESPACE, Backend, conditions, limiter_state, wait_until
 from e2e.suite.caller import Caller
 from e2e.suite.files import wait_for_files
 from e2e.suite.scrape import engine_load, limiter_total
-from e2e.suite.streams import ending
 
 pytestmark = pytest.mark.cluster
 
 Record = Callable[..., None]
-
-_numbers = itertools.count(1)
 
 SLOTS = 2
 CLIENTS = 12
@@ -70,11 +64,13 @@ def serving(backend: Backend, api: client.ApiClient) -> Iterator[Backend]:
     core.create_namespaced_secret(
         NAMESPACE, client.V1Secret(metadata=client.V1ObjectMeta(name=backend.name), string_data=KEYS)
     )
-    backend.apply()
-    backend.wait_ready()
-    yield backend
-    backend.delete()
-    core.delete_namespaced_secret(backend.name, NAMESPACE)
+    try:
+        backend.apply()
+        backend.wait_ready()
+        yield backend
+    finally:
+        backend.delete()
+        core.delete_namespaced_secret(backend.name, NAMESPACE)
     wait_until(lambda: not backend.pods(running=False), timeout=60, what=lambda: "the replica to go")
 
 
@@ -100,43 +96,15 @@ def endless(serving: Backend, pod: Any) -> Iterator[Callable[[], Caller]]:
         caller.leave()
 
 
-def prompt() -> str:
-    """Return a prompt that nobody has sent before: the same one again might be taken for a repetition."""
-    return f"Rivers, chapter {next(_numbers)}"
-
-
-def speak(serving: Backend, key: str) -> openai.OpenAI:
-    """Return the official client as a user sets it up, without retries: a refusal must show."""
-    return openai.OpenAI(base_url=f"{serving.url}/v1", api_key=key, max_retries=0, timeout=120)
-
-
-def status(serving: Backend, key: str | None) -> int:
-    """Ask for one token and return the status of the answer."""
-    headers = {"Content-Type": "application/json"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
-    connection = http.client.HTTPConnection(serving.url.removeprefix("http://"), timeout=30)
-    with contextlib.closing(connection):
-        body = json.dumps({"model": serving.model, "prompt": prompt(), "max_tokens": 1})
-        connection.request("POST", "/v1/completions", body, headers)
-        return connection.getresponse().status
-
-
-def complete(one: openai.OpenAI, model: str, tokens: int) -> tuple[str, int]:
-    """Stream exactly so many tokens; return the finish reason and the tokens the engine counted."""
-    with one.completions.create(
-        model=model,
-        prompt=prompt(),
-        max_tokens=tokens,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body={"ignore_eos": True},
-    ) as stream:
-        return ending(stream)
-
-
 def start_clients(pool: Executor, serving: Backend, *, clients: int, tokens: int) -> list[Future[tuple[str, int]]]:
     """Start so many streams at once."""
     one = speak(serving, CALM)
     return [pool.submit(complete, one, serving.model, tokens) for _ in range(clients)]
+
+
+def outcomes(streams: list[Future[tuple[str, int]]]) -> list[Any]:
+    """Return what became of each stream, an error in its place where it failed."""
+    return [stream.exception() or stream.result() for stream in streams]
 
 
 def waits_and_runs(pod: Any) -> tuple[int, int]:
@@ -187,7 +155,7 @@ def test_the_engine_has_no_more_than_it_can_work_on_and_all_are_served(
             depths.append(limiter_total(pod, "penstock_queue_depth", **{"class": "normal"}))
             engine += filter(None, [engine_load(pod, serving.engine)])
             time.sleep(0.1)
-        results = [stream.result() for stream in streams]
+        results = outcomes(streams)
     after = [limiter_total(pod, name) for name in ("penstock_admitted_total", "penstock_finished_total")]
     served, most = results.count(("length", CLIENT_TOKENS)), max(map(sum, engine), default=0)
     name = f"{serving.engine}: {CLIENTS} clients for {SLOTS} slots"
@@ -357,7 +325,7 @@ def test_a_drain_cuts_neither_those_that_stream_nor_those_that_wait(
             lambda: limiter_state(pod)["drain"] == "draining", timeout=10, what=lambda: "the replica to be draining"
         )
         waiting, _ = waits_and_runs(pod)
-        results = [stream.result() for stream in streams]
+        results = outcomes(streams)
     whole = results.count(("length", DRAINED_TOKENS))
     record(
         f"{serving.engine}: requests complete through a drain that begins with a queue",

@@ -32,6 +32,11 @@ def test_unknown_keys_are_found_at_every_depth() -> None:
     assert unknown == ("admission.queue.x", "admission.rateLimits.y")
 
 
+@pytest.mark.parametrize(("wanted", "sharing"), [(3, 3), (0, 1)], ids=["three", "none now"])
+def test_it_says_among_how_many_replicas_quotas_are_divided(wanted: int, sharing: int) -> None:
+    assert Policy.of(LLMBackend.parse(backend(replicas=wanted)).spec).replicas == sharing
+
+
 def test_it_says_everything_of_a_spec_that_may_change_while_replicas_run() -> None:
     """Only references to Secrets, and what belongs to the pod, stay out."""
     body = EVERY_FIELD_OF_LLAMA_CPP["spec"]

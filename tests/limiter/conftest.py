@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -84,11 +85,13 @@ class Engine:
     async def stop(self) -> None:
         """Be gone, as a process that was killed."""
         assert self._server is not None
+        await asyncio.sleep(0.02)  # what was accepted last has no transport yet, and a closed server gives it none
         self._server.close()
         self._server = None
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close their sockets in a later turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -122,6 +125,30 @@ class Engine:
 
 async def answer_ok(call: Call) -> None:
     await call.send(OK)
+
+
+class Hold:
+    """Lets the engine answer one request after the other."""
+
+    def __init__(self, answer: Script) -> None:
+        self.calls: list[Call] = []
+        self._answer = answer
+        self._gates: list[asyncio.Event] = []
+
+    async def __call__(self, call: Call) -> None:
+        gate = asyncio.Event()
+        self.calls.append(call)
+        self._gates.append(gate)
+        await gate.wait()
+        await self._answer(call)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [call.body for call in self.calls]
+
+    def answer(self, number: int) -> None:
+        """Let the request that came as this number be answered."""
+        self._gates[number].set()
 
 
 @dataclasses.dataclass
@@ -186,6 +213,12 @@ class Client:
     def abort(self) -> None:
         self.writer.transport.abort()
 
+    def reset(self) -> None:
+        """Leave in a way that nobody takes for having stopped to send."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
 
 class Rig:
     """Engine, limiter and clients."""
@@ -210,6 +243,30 @@ class Rig:
     async def post(self, body: bytes = b"{}", *, path: str = CHAT, headers: str = "") -> Reply:
         return await self.ask(self.post_bytes(body, path=path, headers=headers))
 
+    async def begin(self, body: bytes = b"{}", *, path: str = CHAT, headers: str = "") -> Client:
+        """Send a request and do not wait for its answer."""
+        client = await self.connect()
+        await client.send(self.post_bytes(body, path=path, headers=headers))
+        return client
+
+    async def queue(self, body: bytes = b"{}", *, path: str = CHAT, headers: str = "") -> Client:
+        """Send a request that has to wait."""
+        before = len(self.limiter.admission.room)
+        client = await self.begin(body, path=path, headers=headers)
+        await self.until(lambda: len(self.limiter.admission.room) == before + 1)
+        return client
+
+    def hold(self, answer: Script = answer_ok) -> Hold:
+        """Let the engine answer only when it is told to."""
+        self.engine.script = held = Hold(answer)
+        return held
+
+    def set_policy(self, **policy: object) -> None:
+        """Put another policy in force."""
+        Path(self.settings.policy_path).write_text(json.dumps(policy))
+        self.limiter.refresh_policy()
+        assert self.limiter.policy.problem is None
+
     @staticmethod
     def post_bytes(body: bytes = b"{}", *, path: str = CHAT, headers: str = "") -> bytes:
         return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
@@ -231,9 +288,12 @@ class Rig:
 
     async def settled(self) -> None:
         """Nothing in flight, no drift."""
-        gate, relay = self.limiter.gate, self.limiter.relay
-        await self.until(lambda: not (gate.in_flight or relay.exchanges or relay.budget.held_bytes))
-        assert gate.drift == 0
+        admission, relay = self.limiter.admission, self.limiter.relay
+        books = admission.gate.books
+        await self.until(
+            lambda: not (books.in_flight or len(admission.room) or relay.exchanges or relay.budget.held_bytes)
+        )
+        assert books.drift == 0
 
     def close_clients(self) -> None:
         for client in self._clients:
@@ -333,14 +393,35 @@ async def run_rig(
             await running
         if engine.started:
             await engine.stop()
-    assert limiter.gate.in_flight == 0
-    assert limiter.gate.drift == 0
+    assert limiter.admission.gate.in_flight == 0
+    assert limiter.admission.gate.books.drift == 0
+
+
+@asynccontextmanager
+async def ready_rig(settings: ReplicaSettings) -> AsyncIterator[Rig]:
+    async with run_rig(settings) as rig:
+        await rig.ready()
+        yield rig
 
 
 @pytest.fixture
 def make_rig() -> Callable[..., AbstractAsyncContextManager[Rig]]:
     """For replicas with other settings."""
     return run_rig
+
+
+@pytest.fixture
+def open_rig(settings: ReplicaSettings) -> Callable[..., AbstractAsyncContextManager[Rig]]:
+    """For ready replicas with an admission policy, tenants and settings of their own."""
+
+    def run(
+        *, tenants: dict[str, object] | None = None, settings_of: dict[str, object] | None = None, **admission: object
+    ) -> AbstractAsyncContextManager[Rig]:
+        policy = {"admission": admission} | ({"tenants": tenants} if tenants else {})
+        Path(settings.policy_path).write_text(json.dumps(policy))
+        return ready_rig(settings.model_copy(update=settings_of or {}))
+
+    return run
 
 
 @pytest.fixture

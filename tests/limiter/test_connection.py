@@ -146,7 +146,7 @@ async def test_a_stream_that_begins_while_answers_wait_fills_no_memory(rig) -> N
 
     async def script(call) -> None:
         nonlocal sent
-        if call.body == b"small":
+        if call.body == b'{"size": 1}':
             await call.send(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + bytes(60_000))
             return
         await call.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -156,7 +156,7 @@ async def test_a_stream_that_begins_while_answers_wait_fills_no_memory(rig) -> N
 
     rig.engine.script = script
     client = await rig.connect(limit=1000)
-    await client.send(rig.post_bytes(b"small") * 120 + rig.post_bytes(b"flood"))
+    await client.send(rig.post_bytes(b'{"size": 1}') * 120 + rig.post_bytes())
     held: list[int] = []
     for _ in range(20):
         await asyncio.sleep(0.05)
@@ -237,8 +237,10 @@ async def test_pipelined_requests_are_answered_in_order(rig) -> None:
 
     rig.engine.script = echo
     client = await rig.connect()
-    await client.send(rig.post_bytes(b"one") + b"\r\n" + rig.post_bytes(b"two", path="/nowhere") + rig.post_bytes(b"3"))
-    assert (await client.reply()).body == b"one"
+    await client.send(
+        rig.post_bytes(b'{"n": 1}') + b"\r\n" + rig.post_bytes(path="/nowhere") + rig.post_bytes(b'{"n": 3}')
+    )
+    assert (await client.reply()).body == b'{"n": 1}'
     assert (await client.reply()).status == 404
 
 

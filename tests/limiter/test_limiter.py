@@ -194,7 +194,7 @@ async def test_what_is_open_at_the_deadline_is_told_so(lame_rig) -> None:
     assert b'"code": "draining"' in rest
     assert rest.endswith(LAST)
     await lame_rig.settled()
-    assert lame_rig.limiter.gate.cancelled == 1
+    assert lame_rig.limiter.admission.gate.books.cancelled == 1
 
 
 async def test_a_drain_without_an_engine_is_over_at_once(cold_rig) -> None:
@@ -275,7 +275,7 @@ async def test_requests_that_end_in_every_way_leave_no_permit_behind(rig) -> Non
             await call.send(LAST)
 
     rig.engine.script = misbehave
-    request = rig.post_bytes(bytes(300))
+    request = rig.post_bytes(b'{"prompt": "%b"}' % (b"x" * 300))
 
     async def one() -> None:
         kind = rng.randrange(6)
@@ -299,7 +299,7 @@ async def test_requests_that_end_in_every_way_leave_no_permit_behind(rig) -> Non
     for _ in range(0, ABORTS, 50):
         await asyncio.gather(*(one() for _ in range(50)))
     await rig.settled()
-    gate = rig.limiter.gate
+    gate = rig.limiter.admission.gate.books
     assert gate.admitted == gate.cancelled + sum(gate.finished.values())
     assert gate.admitted > ABORTS / 2
     assert gate.cancelled > 0

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.limiter.framing import KNOWN_START_BYTES, WHOLE_CHUNKS, FramingError
+from penstock.limiter.framing import KNOWN_START_BYTES, WHOLE_CHUNKS, ChunkScanner, FramingError
 from penstock.limiter.head import ResponseHead, parse_response
 from penstock.limiter.passage import Passage, Traffic
 from penstock.limiter.refusal import Dialect, Reason, Refused
 from penstock.limiter.selector import DirectSelector
 from penstock.limiter.transport import Transport
+from penstock.limiter.usage import UsageWatch
+from penstock.limiter.wish import Kind
 
 EVENT = b"data: {}\n\n"
 END = b"0\r\n\r\n"
@@ -36,7 +39,9 @@ EVENTS = head(b"Content-Type: text/event-stream", b"Transfer-Encoding: chunked")
 class Client:
     """Sees what a passage sends and how it ends. Without a connection to read from it is on no lane."""
 
-    def __init__(self, announced: ResponseHead = EVENTS, *, unchunk: bool = False) -> None:
+    def __init__(
+        self, announced: ResponseHead = EVENTS, *, unchunk: bool = False, watch: UsageWatch | None = None
+    ) -> None:
         self.seen = b""
         self.writes = 0
         self.ends: list[str] = []
@@ -48,6 +53,7 @@ class Client:
             selector=cast("DirectSelector", None),
             traffic=self.traffic,
             unchunk=unchunk,
+            watch=watch,
         )
 
     def write(self, data: bytes) -> None:
@@ -148,3 +154,113 @@ def test_head_and_first_bytes_are_one_write() -> None:
 def test_what_comes_behind_the_end_is_not_sent_on() -> None:
     client = Client().take(chunk(EVENT), END + b"HTTP/1.1 200 OK")
     assert (client.seen, client.ends) == (chunk(EVENT) + END, ["surplus"])
+
+
+# ---- without the usage event that the limiter asked for
+
+
+def event(**fields: object) -> bytes:
+    return b"data: " + json.dumps(fields, separators=(",", ":")).encode() + b"\n\n"
+
+
+def token(text: str, finish: str | None = None) -> bytes:
+    return event(choices=[{"index": 0, "delta": {"content": text}, "finish_reason": finish}])
+
+
+ROLE = event(choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+USAGE = event(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3})
+DONE = b"data: [DONE]\n\n"
+
+tokens = st.lists(
+    st.sampled_from([token("a"), token("bc"), token("d" * 300), token("e" * 9000), b": ping\n\n", b"data: \r\n\r\n"]),
+    max_size=6,
+)
+edges = st.lists(st.integers(0, 40_000), max_size=12)
+
+
+def cut(data: bytes, at: list[int]) -> list[bytes]:
+    places = sorted({0, *(one % (len(data) + 1) for one in at), len(data)})
+    return [data[begin:end] for begin, end in itertools.pairwise(places)]
+
+
+def removing() -> UsageWatch:
+    return UsageWatch(Kind.CHAT, stream=True, remove_usage=True)
+
+
+def unframed(body: bytes) -> tuple[bytes, ChunkScanner]:
+    """Read a chunked body as a client does."""
+    payload: list[bytes] = []
+    scanner = ChunkScanner()
+    assert scanner.feed(body, payload.append) == len(body)
+    return b"".join(payload), scanner
+
+
+@given(events=tokens, chunks=edges, reads=edges, late=st.booleans())
+def test_the_client_gets_everything_but_the_usage_event_in_valid_chunks(
+    events: list[bytes], chunks: list[int], reads: list[int], late: bool
+) -> None:
+    before, after = [ROLE, *events, token("", "stop")], [DONE] if late else []
+    payload = b"".join([*before, USAGE, *after])
+    stream = b"".join(map(chunk, cut(payload, chunks))) + END
+    watch = removing()
+    client = Client(watch=watch).take(*cut(stream, reads))
+    assert client.ends == ["completed"]
+    seen, scanner = unframed(client.seen)
+    assert seen == b"".join([*before, *after])
+    assert scanner.done
+    assert client.traffic.bytes_sent == len(client.seen)
+    assert (watch.removed, watch.prompt_tokens, watch.output_tokens) == (1, 7, 3)
+
+
+@given(events=tokens, chunks=edges, reads=edges)
+def test_a_client_without_chunks_gets_everything_but_the_usage_event(
+    events: list[bytes], chunks: list[int], reads: list[int]
+) -> None:
+    before = [ROLE, *events]
+    stream = b"".join(map(chunk, cut(b"".join([*before, USAGE, DONE]), chunks))) + END
+    client = Client(watch=removing(), unchunk=True).take(*cut(stream, reads))
+    assert (client.seen, client.ends) == (b"".join([*before, DONE]), ["completed"])
+
+
+@given(events=tokens, reads=edges, rest=st.sampled_from([b"", b"data: ", USAGE[:-1], b'data: {"choices":[],"us']))
+def test_of_a_body_that_ends_with_its_connection_nothing_else_is_lost(
+    events: list[bytes], reads: list[int], rest: bytes
+) -> None:
+    client = Client(head(b"Content-Type: text/event-stream"), watch=removing())
+    client.take(*cut(b"".join([ROLE, *events, rest]), reads))
+    client.passage.input_ended()
+    kept = b"" if rest == USAGE[:-1] else rest
+    assert (client.seen, client.ends) == (b"".join([ROLE, *events, kept]), ["completed"])
+    assert client.traffic.bytes_sent == len(client.seen)
+
+
+@given(events=tokens, chunks=edges, reads=edges, stop=st.integers(0, 12))
+def test_wherever_a_stream_breaks_off_filler_and_farewell_keep_it_valid(
+    events: list[bytes], chunks: list[int], reads: list[int], stop: int
+) -> None:
+    payload = b"".join([ROLE, *events, USAGE, DONE])
+    stream = b"".join(map(chunk, cut(payload, chunks))) + END
+    client = Client(watch=removing()).take(*cut(stream, reads)[:-1][:stop])
+    filler, farewell = client.passage.filler(), client.passage.farewell(REFUSED, Dialect.OPENAI)
+    assert (filler, client.ends) == (b"0", [])
+    seen, scanner = unframed(client.seen + filler + farewell)
+    assert scanner.done
+    *_, last, rest = re.split(rb"\r\n\r\n|\n\n", seen)
+    assert json.loads(last.lstrip(b"\r\n")[6:])["error"]["code"] == "engine_failed"
+    assert rest == b""
+    sent, _ = unframed(client.seen)
+    assert (payload.replace(USAGE, b"")).startswith(sent)
+
+
+def test_chunks_that_lose_nothing_go_on_as_they_came() -> None:
+    odd = b"0" + chunk(ROLE + token("a"))
+    client = Client(watch=removing()).take(odd, chunk(USAGE), END)
+    assert client.seen == odd + END
+
+
+def test_a_read_that_is_nothing_but_the_usage_event_is_no_write() -> None:
+    client = Client(watch=removing()).take(chunk(ROLE))
+    before = client.writes
+    client.take(chunk(USAGE))
+    assert client.writes == before
+    assert client.passage.filler() == b"0"

@@ -20,6 +20,8 @@ from penstock.limiter.refusal import (
 
 SERVERS_FAULT = {
     Reason.OVERLOADED,
+    Reason.QUEUE_TIMEOUT,
+    Reason.RETRY_BUDGET_EXHAUSTED,
     Reason.DRAINING,
     Reason.ENGINE_UNAVAILABLE,
     Reason.ENGINE_FAILED,

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,6 +16,8 @@ from penstock.limiter.loop import running_loop
 from penstock.limiter.passage import Passage, Traffic
 from penstock.limiter.refusal import Dialect, Reason, Refused
 from penstock.limiter.transport import Transport
+from penstock.limiter.usage import UsageWatch
+from penstock.limiter.wish import Kind
 
 PATIENCE_SECONDS = 10.0
 EVENT = b'data: {"a": 1}\n\n'
@@ -59,7 +62,7 @@ class Side(asyncio.Protocol):
 class Street:
     """A stream from an engine to a client, with the sockets of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: UsageWatch | None = None, first: bytes = CHUNK) -> None:
         self.ends: list[object] = []
         self.traffic = Traffic()
         self.engine_side, self.client_side = Side(), Side()
@@ -73,8 +76,9 @@ class Street:
             selector=running_loop().direct,
             traffic=self.traffic,
             unchunk=False,
+            watch=watch,
         )
-        self.passage.begin(b"", CHUNK)
+        self.passage.begin(b"", first)
         self.passage.read_from(self.source)
 
     @staticmethod
@@ -117,17 +121,24 @@ class Alley(Street):
         return theirs, Transport(running_loop(), ours, protocol)
 
 
-@pytest.fixture
-async def street() -> AsyncIterator[Street]:
-    """A stream that has just brought its first event."""
-    street = Street()
-    assert await street.read(len(CHUNK)) == CHUNK
+@asynccontextmanager
+async def opened(watch: UsageWatch | None = None, first: bytes = CHUNK) -> AsyncIterator[Street]:
+    ChunkScanner().feed(TOKEN)  # its size is known from now on
+    street = Street(watch, first)
+    assert await street.read(len(first)) == first
     yield street
     street.source.abort()
     street.sink.abort()
     await asyncio.sleep(0.01)
     street.engine.close()
     street.client.close()
+
+
+@pytest.fixture
+async def street() -> AsyncIterator[Street]:
+    """A stream that has just brought its first event."""
+    async with opened() as street:
+        yield street
 
 
 async def until(condition) -> None:
@@ -308,3 +319,86 @@ async def test_a_paused_stream_stays_on_its_lane(street: Street) -> None:
     street.source.resume_reading()
     assert await street.read(len(CHUNK)) == CHUNK
     assert running_loop().direct.lane_bytes > before
+
+
+# ---- with a mark
+
+
+def marked(text: str, finish: str = "null") -> bytes:
+    return b'data: {"choices":[{"delta":{"content":"%b"},"finish_reason":%b}]}\n\n' % (text.encode(), finish.encode())
+
+
+TOKEN = chunk(marked("ab"))
+ROLE = chunk(marked(""))
+OTHERS = {
+    "the end": (chunk(marked("", '"stop"')), 0),
+    "two events": (chunk(marked("a") + marked("b")), 2),
+    "the mark in a text": (chunk(marked('\\"finish_reason\\":null', '"stop"')), 1),
+    "two chunks": (TOKEN + TOKEN, 2),
+    "usage": (chunk(b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'), 0),
+}
+
+
+@pytest.fixture
+async def counted() -> AsyncIterator[tuple[Street, UsageWatch]]:
+    """A stream of a chat that has brought its first event."""
+    watch = UsageWatch(Kind.CHAT, stream=True)
+    async with opened(watch, ROLE) as street:
+        yield street, watch
+
+
+async def pass_through(street: Street, data: bytes) -> int:
+    """Return how many bytes passed on the lane."""
+    before = running_loop().direct.lane_bytes
+    street.engine.send(data)
+    assert await street.read(len(data)) == data
+    return running_loop().direct.lane_bytes - before
+
+
+@pytest.mark.parametrize(("other", "count"), OTHERS.values(), ids=OTHERS.keys())
+async def test_what_is_not_one_marked_event_leaves_the_lane_and_is_counted_exactly(counted, other, count: int) -> None:
+    street, watch = counted
+    assert [await pass_through(street, TOKEN) for _ in range(3)] == [len(TOKEN)] * 3
+    assert await pass_through(street, other) == 0
+    assert await pass_through(street, TOKEN) == len(TOKEN)
+    street.passage.close()
+    assert watch.chunks == 4 + count
+
+
+async def test_the_first_event_is_never_on_the_lane() -> None:
+    """In a chat it has the mark and no token."""
+    watch = UsageWatch(Kind.CHAT, stream=True)
+    async with opened(watch, chunk(b": ping\n\n")) as street:
+        assert await pass_through(street, TOKEN) == 0
+        assert await pass_through(street, TOKEN) == len(TOKEN)
+        street.passage.close()
+        assert watch.chunks == 2
+
+
+@pytest.mark.parametrize("how", ["the client leaves", "the engine leaves", "bytes wait"])
+async def test_no_count_is_lost_however_the_lane_ends(counted, how: str) -> None:
+    street, watch = counted
+    for _ in range(5):
+        await pass_through(street, TOKEN)
+    assert watch.chunks == 0
+    if how == "the client leaves":
+        street.sink.abort()
+    elif how == "the engine leaves":
+        street.source.abort()
+        await until(lambda: bool(street.engine_side.told))
+    else:
+        street.client_side.other = street.sink
+        street.sink.write(bytes(500_000))
+    street.passage.close()
+    assert watch.chunks == 5
+
+
+async def test_a_stream_that_may_lose_an_event_is_on_the_lane_between_its_tokens() -> None:
+    watch = UsageWatch(Kind.CHAT, stream=True, remove_usage=True)
+    async with opened(watch, ROLE) as street:
+        assert await pass_through(street, TOKEN) == len(TOKEN)
+        street.engine.send(OTHERS["usage"][0])
+        await until(lambda: watch.removed == 1)
+        assert await pass_through(street, END) == 0
+        assert street.ends == ["completed"]
+        assert (watch.output_tokens, watch.chunks) == (2, 1)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import get_args
+from typing import Annotated, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from penstock.api.admission import AdmissionPolicy, RedisUrl
 from penstock.api.base import ApiModel
@@ -38,6 +38,9 @@ class Policy(ApiModel):
     shared_store_url: RedisUrl | None = None
     """Where replicas count together, when the URL needs no secret."""
 
+    replicas: Annotated[int, Field(ge=1)] = 1
+    """How many replicas share the quotas that are not of one replica."""
+
     tenants: TenantsPolicy | None = None
     """Who the callers are, and what each may have; absent, all are one tenant."""
 
@@ -57,6 +60,7 @@ class Policy(ApiModel):
             maximum_body_mebibytes=spec.limiter.maximum_body_mebibytes,
             admission=admission.model_copy(update={"priority_classes": admission.classes}),
             shared_store_url=store.redis.url if store else None,
+            replicas=max(1, spec.replicas),
             tenants=TenantsPolicy.model_validate(spec.tenants.model_dump()) if spec.tenants else None,
             resilience=spec.resilience,
             health=HealthPolicy.model_validate(spec.health.model_dump()),

@@ -58,11 +58,10 @@ class LLMBackendSpec(ApiModel):
     """The limiter, the sidecar that every request passes."""
 
     admission: AdmissionSpec = AdmissionSpec()
-    """How many requests a replica works on, who waits, and who is refused. Checked, and not acted on yet."""
+    """How many requests a replica works on, who waits, and who is refused."""
 
     tenants: TenantsSpec | None = None
-    """Who the callers are, and what each may have. Default: all are one tenant, and no key is asked for.
-    Checked, and not acted on yet: no key is asked for in any case."""
+    """Who the callers are, and what each may have. Default: all are one tenant, and no key is asked for."""
 
     resilience: ResilienceSpec = ResilienceSpec()
     """What is done for a request that the own engine cannot serve. Checked, and not acted on yet."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from penstock.api.replica import DRAIN_TOKEN_HEADER
 from penstock.engines.facts import RequestClass
-from penstock.limiter.gate import BodyBudget
+from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.head import RequestHead
-from penstock.limiter.path import Route, route
+from penstock.limiter.path import route
 from penstock.limiter.refusal import Dialect, Reason, Refused
 from penstock.limiter.service import CONTINUE, Request
 
@@ -77,10 +77,11 @@ class Admin:
         """One shape for all."""
         return Dialect.OPENAI
 
-    def accept(self, head: RequestHead) -> Route:
+    def accept(self, request: Request, _peer: str) -> None:
         """Find the handler's path; see `Service.accept`."""
+        head = request.head
         try:
-            return route(head.target, head.method, self._allowed)
+            request.route = route(head.target, head.method, self._allowed)
         except Refused as refused:
             if refused.reason is Reason.UNKNOWN_PATH:
                 message = f"There is no such path here, only {', '.join(self._handlers)}."

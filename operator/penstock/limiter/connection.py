@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
 
     transport: Transport
     _ending: Ending
+    _peer: str
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, times: Times) -> None:
         self.request: Request | None = None
@@ -76,6 +77,8 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, Transport)  # noqa: S101 - nobody else makes connections
         self.transport = transport
         self._ending = Ending(self.transport, self._deadline, loop=self._loop, times=self._times)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if peer else ""
         self._service.connections.add(self)
         self._deadline.set(self._times.idle_seconds)
 
@@ -233,7 +236,7 @@ class Connection(asyncio.Protocol):
         """Decide by the head; return whether a body is to be read."""
         self.request = request = Request(head, self._service.budget)
         try:
-            request.route = self._service.accept(head)
+            self._service.accept(request, self._peer)
             request.check_length(limit_bytes=self._service.body_limit_bytes)
         except Refused as refused:
             if request.complete:

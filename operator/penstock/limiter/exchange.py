@@ -18,18 +18,27 @@ import asyncio
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from penstock.admission.permit import Outcome
 from penstock.engines.facts import RequestClass
 from penstock.limiter import tcp
 from penstock.limiter.dial import Dial
 from penstock.limiter.framing import FramingError
-from penstock.limiter.gate import Outcome, Permit
-from penstock.limiter.head import CHUNKED, HEAD_LIMIT_BYTES, ResponseError, ResponseHead, find_end, parse_response
+from penstock.limiter.head import (
+    CHUNKED,
+    HEAD_LIMIT_BYTES,
+    UNTIL_CLOSE,
+    ResponseError,
+    ResponseHead,
+    find_end,
+    parse_response,
+)
 from penstock.limiter.headers import client_head, engine_head, new_id, request_id
 from penstock.limiter.passage import Passage
-from penstock.limiter.path import Route
 from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.service import CONTINUE, Request
 from penstock.limiter.upstream import Upstream
+from penstock.limiter.usage import UsageWatch
+from penstock.limiter.visit import Visit
 
 if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
@@ -56,18 +65,19 @@ class Exchange:
     """One request being served by the engine."""
 
     __slots__ = (
-        "_buffer", "_close", "_connection", "_dial", "_first_byte", "_passage", "_paused", "_permit", "_relay",
-        "_request", "_retried", "_reusable", "_route", "_shown_id", "_status", "_timer", "_upstream", "ended",
+        "_buffer", "_close", "_connection", "_dial", "_first_byte", "_passage", "_paused", "_relay", "_request",
+        "_retried", "_reusable", "_route", "_shown_id", "_status", "_timer", "_upstream", "_visit", "_watch", "ended",
     )  # fmt: skip
 
-    def __init__(
-        self, relay: Relay, connection: Connection, request: Request, *, route: Route, permit: Permit | None
-    ) -> None:
+    def __init__(self, relay: Relay, connection: Connection, request: Request, *, visit: Visit | None) -> None:
+        """Prepare to send a request; `visit` is None for one that is not counted."""
+        assert request.route is not None  # noqa: S101 - set by accept
         self._relay = relay
         self._connection = connection
         self._request = request
-        self._route = route
-        self._permit = permit
+        self._route = request.route
+        self._visit = visit
+        self._watch: UsageWatch | None = None
         self._shown_id = request_id(request.head) or new_id()
         self._upstream: Upstream | None = None
         self._dial: Dial | None = None
@@ -77,7 +87,7 @@ class Exchange:
         self._status = 0
         self.ended = False
         self._timer: asyncio.TimerHandle | None = None
-        if route.request_class is RequestClass.READ:
+        if request.route.request_class is RequestClass.READ:
             self._timer = relay.loop.call_later(relay.read_seconds, self._time_is_up)
 
     def start(self) -> None:
@@ -145,6 +155,8 @@ class Exchange:
         if not self._first_byte:
             self._first_byte = True
             self._request.release_body()
+            if self._visit is not None:
+                self._visit.first_byte()
         data = self._buffer + data
         try:
             while (end := find_end(data)) >= 0:
@@ -165,8 +177,10 @@ class Exchange:
 
     def _begin(self, head: ResponseHead, rest: bytes) -> None:
         """Send the head to the client, with what came of the body in the same read."""
-        client, connection, relay = self._request.head, self._connection, self._relay
+        client, connection, relay, visit = self._request.head, self._connection, self._relay, self._visit
         unchunk = client.minor == 0 and head.length == CHUNKED
+        if visit is not None:
+            self._watch = watch_for(visit, head)
         self._passage = passage = Passage(
             head,
             owner=self,
@@ -174,18 +188,21 @@ class Exchange:
             selector=relay.loop.direct,
             traffic=relay.traffic,
             unchunk=unchunk,
+            watch=self._watch,
         )
         self._status = head.status
         self._reusable = head.keep_alive
         self._close = not client.keep_alive or passage.ends_with_connection or relay.closing
-        passage.begin(client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk), rest)
+        fields = () if visit is None else visit.fields
+        shown = client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk, extra=fields)
+        passage.begin(shown, rest)
         if self._upstream is not None:  # there is more to come
             passage.read_from(self._upstream.transport)
 
     def _engine_lost(self, error: Exception | None) -> None:
         upstream, self._upstream = self._upstream, None
         if self._passage is not None and self._passage.ends_with_connection and error is None:
-            self.completed(surplus=False)
+            self._passage.input_ended()
             return
         self._relay.engine_suspect()
         reused = upstream is not None and upstream.reused
@@ -254,17 +271,32 @@ class Exchange:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.abort()
-        permit, self._permit = self._permit, None
-        if permit is not None:
-            if end is End.CLIENT_GONE or end is End.CUT:
-                permit.cancel()
-            else:
-                permit.finish(self._outcome(end))
         self._relay.exchange_ended(self, end, self._route.request_class)
+        visit, self._visit = self._visit, None
+        if visit is not None:
+            cancelled = end is End.CLIENT_GONE or end is End.CUT
+            served = 200 <= self._status < 400
+            if self._watch is not None:
+                self._watch.end()  # an answer that broke off may have said what it used
+            visit.end(
+                None if cancelled else self._outcome(end),
+                served=served,
+                whole=served and end is End.COMPLETED,
+                watch=self._watch,
+            )
 
     def _outcome(self, end: End) -> Outcome:
         if end is not End.COMPLETED:
             return Outcome.IGNORE if end is End.ENGINE_UNAVAILABLE else Outcome.DROPPED
-        if self._status in {429, 503, 504}:
+        if self._status in {429, 503, 504} or (self._watch is not None and self._watch.aborted):
             return Outcome.DROPPED
         return Outcome.SUCCESS if self._status < 400 else Outcome.IGNORE
+
+
+def watch_for(visit: Visit, head: ResponseHead) -> UsageWatch | None:
+    """Return what reads the usage of an answer; None when there is nothing to be read."""
+    if not visit.wish.kind.reports_usage or head.value(b"content-encoding") is not None:
+        return None
+    stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+    removable = visit.add_usage and stream and head.length in (CHUNKED, UNTIL_CLOSE)
+    return UsageWatch(visit.wish.kind, stream=stream, remove_usage=removable)

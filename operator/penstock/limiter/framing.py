@@ -15,7 +15,8 @@ from penstock.limiter.head import CHUNKED, UNTIL_CLOSE
 
 CHUNK_LINE_LIMIT_BYTES = 280
 TRAILER_LIMIT_BYTES = 1024
-EVENT_CHUNK_END = b"\n\n\r\n"
+EVENT_END = b"\n\n"
+EVENT_CHUNK_END = EVENT_END + b"\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 KNOWN_START_BYTES = 5  # a size of up to three digits and its CR LF
 WHOLE_CHUNKS_LIMIT = 4096

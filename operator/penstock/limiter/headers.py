@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 
 from penstock.limiter.head import CHUNKED, Fields, RequestHead, ResponseHead
 from penstock.limiter.refusal import PHRASES
@@ -92,7 +93,9 @@ def engine_head(request: RequestHead, *, target: bytes, host: bytes, attempt_id:
     return b"".join(lines)
 
 
-def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk: bool) -> bytes:
+def client_head(
+    response: ResponseHead, *, shown_id: bytes, close: bool, unchunk: bool, extra: Sequence[tuple[bytes, bytes]] = ()
+) -> bytes:
     """Return the head to send to the client.
 
     Args:
@@ -100,6 +103,7 @@ def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk
         shown_id: The request id the client knows.
         close: Whether this is the connection's last response.
         unchunk: Whether the client speaks HTTP/1.0 and gets the body without chunk frames.
+        extra: Headers of the limiter's own.
     """
     dropped = _with_named(_NOT_FOR_CLIENTS, response.connection)
     lines = [b"HTTP/1.1 %d %b\r\n" % (response.status, response.reason)]
@@ -108,6 +112,7 @@ def client_head(response: ResponseHead, *, shown_id: bytes, close: bool, unchunk
         lines.append(b"Transfer-Encoding: chunked\r\n")
     if close:
         lines.append(b"Connection: close\r\n")
+    lines += [b"%b: %b\r\n" % field for field in extra]
     lines.append(b"X-Request-Id: %b\r\n\r\n" % shown_id)
     return b"".join(lines)
 

@@ -1,7 +1,7 @@
 """One replica's limiter: the parts, and how they tell each other what happens.
 
 poller -- look --> readiness, drainer          relay -- refused, suspect --> poller
-gate -- idle --> drainer                       drainer -- state --> relay (admits, leaving), poller (fast)
+admission -- idle --> drainer                  drainer -- state --> relay (admits, leaving), poller (fast)
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.facts import EngineFacts
 from penstock.limiter.admin import Admin
+from penstock.limiter.admission import Admission
+from penstock.limiter.bodybudget import BodyBudget
+from penstock.limiter.concurrency import Engine
 from penstock.limiter.config import POLICY_INTERVAL_SECONDS, PolicyFile
 from penstock.limiter.connection import Connection
 from penstock.limiter.drain import Event, Phase, State
 from penstock.limiter.drainer import Drainer, Hands
 from penstock.limiter.engine import Poller, Sight
-from penstock.limiter.gate import BodyBudget, Gate
 from penstock.limiter.listener import Listener, bind
 from penstock.limiter.loop import running_loop
 from penstock.limiter.metrics import Metrics
@@ -43,7 +45,7 @@ class Limiter:
     """Everything of one replica.
 
     Attributes:
-        gate, relay, admin, poller, drainer, policy, metrics: The parts.
+        admission, relay, admin, poller, drainer, policy, metrics: The parts.
         listening: Set once both ports are open.
         stopped: Set when the process should end.
     """
@@ -63,12 +65,17 @@ class Limiter:
         self._on_policy = on_policy
         self.listening = asyncio.Event()
         self.stopped = asyncio.Event()
-        self.gate = Gate()
+        self.admission = Admission(
+            loop=loop,
+            engine=Engine(settings.engine_type, settings.max_concurrency or facts.default_concurrency),
+            context_tokens=settings.context_length or facts.default_context_tokens,
+            tenants_path=settings.tenants_path,
+        )
         pool = Pool(ENGINE_HOST, settings.engine_port, idle_seconds=facts.idle_connection_seconds, loop=loop)
         self.relay = Relay(
             loop=loop,
             pool=pool,
-            gate=self.gate,
+            admission=self.admission,
             budget=BodyBudget(body_budget_bytes),
             allowed_paths=facts.allowed_paths,
             read_seconds=self._times.engine_read_seconds,
@@ -76,7 +83,7 @@ class Limiter:
         self.poller = Poller(facts=facts, pool=pool, loop=loop)
         self.drainer = Drainer(
             hands=Hands(
-                in_flight=lambda: self.gate.in_flight,
+                in_flight=self._requests,
                 engine_ready=lambda: self.poller.view.ready,
                 cut=lambda: self.relay.cut_all(
                     Reason.DRAINING, "This replica is going away before the answer was complete."
@@ -91,7 +98,7 @@ class Limiter:
         self.policy = PolicyFile(Path(settings.policy_path))
         self.admin = Admin(self, token_sha256=settings.drain_token_sha256, loop=loop)
         self.metrics = Metrics(self)
-        self.gate.on_idle = lambda: self.drainer.handle(Event.IDLE)
+        self.admission.room.on_idle = lambda: self.drainer.handle(Event.IDLE)
         self.relay.on_refused = self.poller.refused
         self.relay.on_suspect = self.poller.suspect
         self.poller.on_change = self._engine_changed
@@ -106,7 +113,8 @@ class Limiter:
             OSError: a port is taken.
             Exception: work in the background failed, which is a defect: without it the replica would serve blindly.
         """
-        self._read_policy()
+        self.refresh_policy()
+        self.admission.refresh_keys()
         tasks = [
             asyncio.create_task(work) for work in (self.poller.run(), self.metrics.watch_lag(), self._watch_policy())
         ]
@@ -126,6 +134,14 @@ class Limiter:
         """SIGTERM: end what is open with an error and stop."""
         self.drainer.handle(Event.TERMINATE)
 
+    def refresh_policy(self) -> None:
+        """Read the policy file if it has changed, and put it in force."""
+        if self.policy.refresh():
+            self.relay.maximum_body_mebibytes = self.policy.policy.maximum_body_mebibytes
+            self.admission.configure(self.policy.policy)
+            if self._on_policy is not None:
+                self._on_policy(self.policy)
+
     def not_ready(self) -> list[str]:
         """Return why the replica should get no new requests; empty when it should."""
         reasons = []
@@ -144,9 +160,7 @@ class Limiter:
             "backend": f"{self._settings.backend_namespace}/{self._settings.backend_name}",
             "ready": not self.not_ready(),
             "notReady": self.not_ready(),
-            "inFlight": self.gate.in_flight,
-            "admitted": self.gate.admitted,
-            "drift": self.gate.drift,
+            **self.admission.state(),
             "drain": self.drainer.state.phase,
             "engine": {
                 "type": self._settings.engine_type,
@@ -160,6 +174,10 @@ class Limiter:
                 "unknownKeys": list(self.policy.unknown_keys)[:10],
             },
         }
+
+    def _requests(self) -> int:
+        """Return how many generation requests are at the engine or wait for it."""
+        return self.admission.gate.in_flight + len(self.admission.room)
 
     def _listen(self, service: Service, host: str | None, port: int) -> list[Listener]:
         def accepted(sock: socket.socket) -> None:
@@ -182,13 +200,8 @@ class Limiter:
     async def _watch_policy(self) -> None:
         while True:
             await asyncio.sleep(POLICY_INTERVAL_SECONDS)
-            self._read_policy()
-
-    def _read_policy(self) -> None:
-        if self.policy.refresh():
-            self.relay.maximum_body_mebibytes = self.policy.policy.maximum_body_mebibytes
-            if self._on_policy is not None:
-                self._on_policy(self.policy)
+            self.refresh_policy()
+            self.admission.refresh_keys()
 
     def _engine_changed(self, sight: Sight) -> None:
         event = _EVENTS.get(sight)

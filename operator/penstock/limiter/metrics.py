@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from penstock.limiter import admissionmetrics
 from penstock.limiter.drain import Phase
 
 if TYPE_CHECKING:
@@ -56,30 +57,9 @@ class _LimiterCollector(Collector):
         self._limiter = limiter
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._gate()
+        yield from admissionmetrics.collect(self._limiter.admission)
         yield from self._requests()
         yield from self._state()
-
-    def _gate(self) -> Iterator[Metric]:
-        gate = self._limiter.gate
-        yield GaugeMetricFamily("penstock_in_flight", "Generation requests at the engine now", gate.in_flight)
-        yield CounterMetricFamily("penstock_admitted", "Generation requests that got a permit", gate.admitted)
-        finished = CounterMetricFamily(
-            "penstock_finished", "Permits returned by requests that the engine ended", labels=["outcome"]
-        )
-        for outcome, count in gate.finished.items():
-            finished.add_metric([outcome], count)
-        yield finished
-        yield CounterMetricFamily(
-            "penstock_cancelled",
-            "Permits returned because the client left or the limiter cut the request",
-            gate.cancelled,
-        )
-        yield GaugeMetricFamily(
-            "penstock_permit_drift",
-            "admitted - finished - cancelled - in flight; anything but 0 is a defect",
-            gate.drift,
-        )
 
     def _requests(self) -> Iterator[Metric]:
         relay = self._limiter.relay

@@ -6,6 +6,10 @@ While nothing of a chunk or an event is outstanding the passage is *at rest*, an
 that long, and while no bytes wait for the client, it puts itself on a lane (`selector`), which recognises such reads by
 their size line and last bytes and passes them on. Everything else comes here and is followed through the framing.
 
+Where the engine was asked for a usage event that the client did not ask for, the watch (`usage`) takes it out. A read
+that loses something goes on as one chunk of what is left, as does one that ends within a chunk; so the client stands
+between two chunks after every write.
+
 The passage also knows what can be put into the body by the limiter itself, because that depends on where it stands.
 """
 
@@ -15,6 +19,7 @@ from typing import Protocol
 
 from penstock.limiter.framing import (
     EVENT_CHUNK_END,
+    LAST_CHUNK,
     Body,
     ChunkScanner,
     FramingError,
@@ -25,6 +30,7 @@ from penstock.limiter.head import ResponseHead
 from penstock.limiter.refusal import Dialect, Refused, stream_error
 from penstock.limiter.selector import DirectSelector
 from penstock.limiter.transport import Transport
+from penstock.limiter.usage import UsageWatch
 
 TAIL_BYTES = 6
 
@@ -56,8 +62,8 @@ class Passage:
     """One response body on its way; give it `begin` once, then `read_from`."""
 
     __slots__ = (
-        "_at_rest", "_body", "_chunked", "_on_lane", "_owner", "_selector", "_sink", "_source", "_stream", "_tail",
-        "_traffic", "_unchunk",
+        "_at_rest", "_body", "_chunked", "_on_lane", "_owner", "_rewrites", "_selector", "_sink", "_source", "_stream",
+        "_tail", "_traffic", "_unchunk", "_watch",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +75,7 @@ class Passage:
         selector: DirectSelector,
         traffic: Traffic,
         unchunk: bool,
+        watch: UsageWatch | None = None,
     ) -> None:
         """Prepare for the body that a head announces.
 
@@ -79,6 +86,7 @@ class Passage:
             selector: Where there are lanes.
             traffic: Counts what is sent.
             unchunk: Whether the client knows no chunks and gets the payload without their frames.
+            watch: Reads the usage of the answer.
         """
         self._body: Body = body_of(head.length)
         self._owner = owner
@@ -89,6 +97,8 @@ class Passage:
         self._unchunk = unchunk
         self._chunked = isinstance(self._body, ChunkScanner) and not unchunk
         self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        self._watch = watch
+        self._rewrites = watch is not None and watch.removes
         self._tail = b""
         self._at_rest = self._on_lane = False
 
@@ -120,6 +130,13 @@ class Passage:
     def receive(self, data: bytes) -> None:
         """Pass on one read."""
         self._follow(data)
+
+    def input_ended(self) -> None:
+        """The engine has closed the connection, which ends a body that says nothing else about its end."""
+        if self._watch is not None and (rest := self._watch.end()):
+            self._traffic.bytes_sent += len(rest)
+            self._sink.write(rest)
+        self._owner.completed(surplus=False)
 
     def close(self) -> None:
         """The body is over, or is to be."""
@@ -156,7 +173,9 @@ class Passage:
         """Bytes wait for the client; see `Feeder.halt`."""
         if self._on_lane and self._source is not None:
             self._on_lane = False
-            self._selector.close_lane(self._source.number)
+            chunks = self._selector.close_lane(self._source.number)
+            if self._watch is not None:
+                self._watch.chunks += chunks
 
     def _change_lane(self) -> None:
         """Be on a lane exactly while at rest and nothing waits for the client."""
@@ -168,17 +187,18 @@ class Passage:
             target = self._sink.feed_by(self)
             if target >= 0:
                 self._on_lane = True
-                self._selector.open_lane(self._source.number, target, self)
+                mark = None if self._watch is None else self._watch.lane_mark
+                self._selector.open_lane(self._source.number, target, self, mark=mark)
 
     # ---- what the limiter puts into the body
 
     def filler(self) -> bytes:
         """Return bytes that can be sent now without changing the body: a leading zero of the next chunk's size."""
-        return b"0" if self._chunked and self._body.at_boundary else b""
+        return b"0" if self._chunked and (self._body.at_boundary or self._rewrites) else b""
 
     def farewell(self, refused: Refused, dialect: Dialect) -> bytes:
         """Return what tells the client inside the body that no more comes; empty when that is not possible."""
-        if not (self._stream and self._body.at_boundary):
+        if not (self._stream and (self._body.at_boundary or self._rewrites)):
             return b""
         event = stream_error(refused, dialect)
         tail = self._tail.removesuffix(b"\r\n") if self._chunked else self._tail
@@ -189,20 +209,39 @@ class Passage:
     def _follow(self, data: bytes, head: bytes = b"") -> None:
         """Pass on what belongs to the body, by its framing; `head` is sent before it in any case."""
         payload: list[bytes] = []
+        body, watch = self._body, self._watch
+        whole_chunks = body.at_boundary
         try:
-            used = self._body.feed(data, payload.append if self._unchunk else None)
+            used = body.feed(data, payload.append if self._unchunk or watch is not None else None)
         except FramingError as error:
             if head:
                 self._sink.write(head)
             self._stream = False  # nothing can be put into it any more
             self._owner.broke_off(error)
             return
-        sent = b"".join(payload) if self._unchunk else data[:used]
+        sent = data[:used]
+        if self._unchunk or watch is not None:
+            content = b"".join(payload)
+            kept = content if watch is None else self._watched(watch, content)
+            if self._unchunk or not self._chunked:
+                sent = kept
+            elif self._rewrites and not (whole_chunks and (body.at_boundary or body.done) and kept == content):
+                sent = _chunk(kept) + (LAST_CHUNK if body.done else b"")
         self._traffic.bytes_sent += len(sent)
         self._tail = (self._tail + sent)[-TAIL_BYTES:]
         if sent or head:
             self._sink.write(head + sent)
-        self._at_rest = self._chunked and self._body.at_boundary and sent.endswith(EVENT_CHUNK_END)
+        self._at_rest = self._chunked and body.at_boundary and sent.endswith(EVENT_CHUNK_END)
+        if watch is not None and self._at_rest:
+            self._at_rest = watch.lane_mark is not None
         self._change_lane()
-        if self._body.done:
+        if body.done:
             self._owner.completed(surplus=used < len(data))
+
+    def _watched(self, watch: UsageWatch, content: bytes) -> bytes:
+        kept = watch.feed(content) if content else content
+        return kept + watch.end() if self._body.done else kept
+
+
+def _chunk(content: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(content), content) if content else b""

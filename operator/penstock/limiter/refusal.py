@@ -9,6 +9,8 @@ one moment do not come back in one moment.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +30,11 @@ class Reason(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     UNAUTHORIZED = "unauthorized"
     OVERLOADED = "overloaded"
+    QUEUE_TIMEOUT = "queue_timeout"
+    SHED_LOW_PRIORITY = "shed_low_priority"
+    RETRY_BUDGET_EXHAUSTED = "retry_budget_exhausted"
+    RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
+    NEVER_FITS = "never_fits"
     DRAINING = "draining"
     ENGINE_UNAVAILABLE = "engine_unavailable"
     ENGINE_FAILED = "engine_failed"
@@ -48,12 +55,20 @@ class Shape:
     Attributes:
         status: HTTP status.
         kind: OpenAI's `error.type`.
-        retry_after_seconds: None when trying again cannot help.
+        retry_after_seconds: None when trying again cannot help; else what is sent when nothing better is known.
+        hopeless: Whether SDKs are told not to try again by themselves, where the status alone would make them.
     """
 
     status: int
     kind: str
     retry_after_seconds: int | None = None
+    hopeless: bool = False
+
+
+LONGEST_RETRY_AFTER_SECONDS = 60
+"""Older SDKs take more than this for a mistake and come back within seconds."""
+
+Fields = Sequence[tuple[bytes, bytes]]
 
 
 _INVALID = "invalid_request_error"
@@ -61,17 +76,22 @@ _SERVER = "server_error"
 
 SHAPES: dict[Reason, Shape] = {
     Reason.BAD_REQUEST: Shape(400, _INVALID),
+    Reason.NEVER_FITS: Shape(400, _INVALID),
     Reason.UNAUTHORIZED: Shape(401, "authentication_error"),
     Reason.UNKNOWN_PATH: Shape(404, _INVALID),
     Reason.METHOD_NOT_ALLOWED: Shape(405, _INVALID),
     Reason.REQUEST_TIMEOUT: Shape(408, _INVALID),
     Reason.BODY_TOO_LARGE: Shape(413, _INVALID),
     Reason.EXPECTATION_FAILED: Shape(417, _INVALID),
+    Reason.RATE_LIMIT_EXCEEDED: Shape(429, "requests", retry_after_seconds=1),
+    Reason.SHED_LOW_PRIORITY: Shape(429, "overloaded", retry_after_seconds=1),
     Reason.HEAD_TOO_LARGE: Shape(431, _INVALID),
     Reason.METHOD_UNKNOWN: Shape(501, _INVALID),
     Reason.CODING_UNKNOWN: Shape(501, _INVALID),
     Reason.ENGINE_FAILED: Shape(502, _SERVER),
     Reason.OVERLOADED: Shape(503, _SERVER, retry_after_seconds=1),
+    Reason.QUEUE_TIMEOUT: Shape(503, _SERVER, retry_after_seconds=1),
+    Reason.RETRY_BUDGET_EXHAUSTED: Shape(503, _SERVER, retry_after_seconds=1, hopeless=True),
     Reason.DRAINING: Shape(503, _SERVER, retry_after_seconds=1),
     Reason.ENGINE_UNAVAILABLE: Shape(503, _SERVER, retry_after_seconds=1),
     Reason.ENGINE_TIMEOUT: Shape(504, _SERVER),
@@ -87,6 +107,7 @@ PHRASES = {
     408: "Request Timeout",
     413: "Content Too Large",
     417: "Expectation Failed",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     501: "Not Implemented",
     502: "Bad Gateway",
@@ -101,6 +122,7 @@ _ANTHROPIC_KINDS = {
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
+    429: "rate_limit_error",
     503: "overloaded_error",
 }
 
@@ -112,18 +134,32 @@ class Refused(Exception):  # noqa: N818 - as often a decision that is returned a
         reason: Which row of the table.
         message: One or two sentences for the person who reads the error.
         allow: The methods allowed on this path, for 405.
+        status: The HTTP status it is answered with.
+        kind: OpenAI's `error.type`.
+        retry_after_seconds: When to try again, not before and with jitter after; None when that cannot help.
+        fields: Further headers of the answer.
     """
 
-    def __init__(self, reason: Reason, message: str, *, allow: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        allow: tuple[str, ...] = (),
+        status: int | None = None,
+        kind: str | None = None,
+        retry_after_seconds: float | None = None,
+        fields: Fields = (),
+    ) -> None:
         super().__init__(message)
+        shape = SHAPES[reason]
         self.reason = reason
         self.message = message
         self.allow = allow
-
-    @property
-    def status(self) -> int:
-        """The HTTP status this reason is answered with."""
-        return SHAPES[self.reason].status
+        self.status = shape.status if status is None else status
+        self.kind = shape.kind if kind is None else kind
+        self.retry_after_seconds = shape.retry_after_seconds if retry_after_seconds is None else retry_after_seconds
+        self.fields = fields
 
 
 def dialect_of(path: str) -> Dialect:
@@ -133,12 +169,12 @@ def dialect_of(path: str) -> Dialect:
 
 def error_object(refused: Refused, dialect: Dialect) -> bytes:
     """Return the JSON error body."""
-    shape = SHAPES[refused.reason]
+    status = refused.status
     if dialect is Dialect.ANTHROPIC:
-        kind = _ANTHROPIC_KINDS.get(shape.status, "api_error" if shape.status >= 500 else "invalid_request_error")
+        kind = _ANTHROPIC_KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
         body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": refused.message}}
     else:
-        error = {"message": refused.message, "type": shape.kind, "param": None, "code": str(refused.reason)}
+        error = {"message": refused.message, "type": refused.kind, "param": None, "code": str(refused.reason)}
         body = {"error": error}
     return json.dumps(body).encode()
 
@@ -151,12 +187,15 @@ def stream_error(refused: Refused, dialect: Dialect) -> bytes:
 
 def refusal_headers(refused: Refused, *, jitter: float) -> list[tuple[bytes, bytes]]:
     """Return the headers that go with a refusal; `jitter` is a random number in 0..1."""
-    shape = SHAPES[refused.reason]
     headers = [(b"Content-Type", b"application/json"), (b"x-penstock-reason", str(refused.reason).encode())]
-    if shape.retry_after_seconds is not None:
-        milliseconds = int(shape.retry_after_seconds * 1000 * (1 + jitter / 2))
-        headers.append((b"Retry-After", b"%d" % shape.retry_after_seconds))
-        headers.append((b"retry-after-ms", b"%d" % milliseconds))
+    if refused.retry_after_seconds is not None:
+        seconds = min(max(refused.retry_after_seconds, 1.0), LONGEST_RETRY_AFTER_SECONDS)
+        milliseconds = min(seconds * (1 + jitter / 2), LONGEST_RETRY_AFTER_SECONDS) * 1000
+        headers.append((b"Retry-After", b"%d" % math.ceil(seconds)))
+        headers.append((b"retry-after-ms", b"%d" % math.ceil(milliseconds)))
+    if SHAPES[refused.reason].hopeless:
+        headers.append((b"x-should-retry", b"false"))
+    headers += refused.fields
     if refused.allow:
         headers.append((b"Allow", ", ".join(refused.allow).encode()))
     return headers

@@ -1,7 +1,7 @@
 """The API port: which requests are served, refused, or passed to the engine.
 
-Order matters: path first (an unknown path is 404 at any time), then the drain, then the body, then the permit. Only
-generation requests need one; reads are cheap and never limited.
+Order matters: path first (an unknown path is 404 at any time), then the drain, then who calls, then the body, then
+admission. Only generation requests go through it; reads are cheap and never limited.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 
 from penstock.api.limiter import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
+from penstock.limiter.admission import Admission
+from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.exchange import End, Exchange
-from penstock.limiter.gate import BodyBudget, Gate
 from penstock.limiter.head import RequestHead
 from penstock.limiter.loop import Loop
 from penstock.limiter.passage import Traffic
-from penstock.limiter.path import Route, Router, normalise
+from penstock.limiter.path import Router, normalise
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
 from penstock.limiter.service import MEBIBYTE_BYTES, Request
+from penstock.limiter.turn import Turn
 from penstock.limiter.upstream import Pool
+from penstock.limiter.visit import Visit
 
 if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
@@ -34,7 +37,7 @@ class Relay:
     Attributes:
         loop: Where exchanges run.
         pool: Connections to the engine.
-        gate: Counts generation requests.
+        admission: Who may go to the engine.
         budget: Memory of all request bodies.
         connections: Open client connections.
         exchanges: Requests at the engine, of both classes.
@@ -53,14 +56,14 @@ class Relay:
         *,
         loop: Loop,
         pool: Pool,
-        gate: Gate,
+        admission: Admission,
         budget: BodyBudget,
         allowed_paths: Mapping[str, RequestClass],
         read_seconds: float,
     ) -> None:
         self.loop = loop
         self.pool = pool
-        self.gate = gate
+        self.admission = admission
         self.budget = budget
         self.connections: set[Connection] = set()
         self.exchanges: set[Exchange] = set()
@@ -98,28 +101,34 @@ class Relay:
         except Refused:
             return Dialect.OPENAI
 
-    def accept(self, head: RequestHead) -> Route:
+    def accept(self, request: Request, peer: str) -> None:
         """Decide by the head alone; see `Service.accept`."""
-        found = self._router.route(head.target, head.method)
+        head = request.head
+        request.route = found = self._router.route(head.target, head.method)
         self._check_drain()
-        return found
+        if found.request_class is RequestClass.GENERATION:
+            request.caller = caller = self.admission.identify(head, peer)
+            self.admission.expect(caller, head, body_bytes=head.length, route=found)
 
     def serve(self, connection: Connection, request: Request) -> None:
-        """Pass a complete request to the engine."""
-        found = request.route
-        assert found is not None  # noqa: S101 - set by accept
-        permit = None
+        """Pass a complete request to the engine, now or when its turn comes."""
+        assert request.route is not None  # noqa: S101 - set by accept
+        visit = None
         try:
             self._check_drain()  # it may have begun while the body came
-            if found.request_class is RequestClass.GENERATION:
-                decision = self.gate.try_acquire()
-                if isinstance(decision, Refused):
-                    raise decision
-                permit = decision
+            if request.caller is not None:
+                visit = self.admission.admit(request, request.route, request.caller)
         except Refused as refused:
             connection.refuse(refused)
             return
-        exchange = Exchange(self, connection, request, route=found, permit=permit)
+        if visit is None or visit.permit is not None:
+            self._go(connection, request, visit)
+            return
+        request.job = turn = Turn(connection, request, visit, go=self._go, left=self.admission.room.client_left)
+        self.admission.wait(turn)
+
+    def _go(self, connection: Connection, request: Request, visit: Visit | None) -> None:
+        exchange = Exchange(self, connection, request, visit=visit)
         request.job = exchange
         self.exchanges.add(exchange)
         exchange.start()
@@ -145,7 +154,8 @@ class Relay:
             self.on_suspect()
 
     def cut_all(self, reason: Reason, message: str) -> None:
-        """End every exchange with an error."""
+        """End every exchange, and every request that waits, with an error."""
+        self.admission.room.refuse_all(Refused(reason, message))
         for exchange in list(self.exchanges):
             exchange.cut(Refused(reason, message))
 

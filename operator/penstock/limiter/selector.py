@@ -9,7 +9,8 @@ watched here), a timer is due, or somebody set `returns`.
 A token stream is the same small event over and over: one whole chunk has come, and goes on as it is. What this costs is
 less the steps than the memory they touch, because the kernel's work in between leaves none of it in the processor's
 caches. So for a stream that is *on a lane* the loop touches nothing of the stream: it reads from one descriptor, looks
-at the first and the last bytes, and writes to the other. Everything else is handed to the lane's owner.
+at the first and the last bytes, and writes to the other. Everything else is handed to the lane's owner. A lane can have
+a mark, without which a chunk is not passed on, nor one with several events: then the lane counts tokens, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.limiter.framing import EVENT_CHUNK_END, KNOWN_START_BYTES, WHOLE_CHUNKS
+from penstock.limiter.framing import EVENT_CHUNK_END, EVENT_END, KNOWN_START_BYTES, WHOLE_CHUNKS
 
 READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
@@ -71,12 +72,14 @@ class DirectSelector(selectors.EpollSelector):
         self._handlers: list[Handler] = []
         self._targets: list[int] = []  # -1 without a lane
         self._lanes: list[Lane | None] = []
+        self._marks: list[bytes | None] = []
+        self._chunks: list[int] = []
         self.watch(self.fileno(), READABLE, self._asyncio_is_ready)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve until there is something for asyncio to do, or `timeout` seconds have passed."""
         clock, poll, read, write, whole = time.monotonic, self._epoll.poll, os.read, os.write, WHOLE_CHUNKS
-        handlers, targets = self._handlers, self._targets
+        handlers, targets, marks, chunks = self._handlers, self._targets, self._marks, self._chunks
         left = FOREVER_SECONDS if timeout is None else max(timeout, 0)
         self.until = clock() + left
         self.returns = self._for_asyncio = False
@@ -96,6 +99,12 @@ class DirectSelector(selectors.EpollSelector):
                     if whole.get(data[:KNOWN_START_BYTES]) != size or data[-4:] != EVENT_CHUNK_END:
                         self._lane(number).not_whole(data)
                         continue
+                    mark = marks[number]
+                    if mark is not None:
+                        if data.find(EVENT_END) != size - len(EVENT_CHUNK_END) or mark not in data:
+                            self._lane(number).not_whole(data)
+                            continue
+                        chunks[number] += 1
                     self.lane_bytes += size
                     try:
                         sent = write(target, data)
@@ -121,6 +130,8 @@ class DirectSelector(selectors.EpollSelector):
             handlers.extend([_nobody] * missing)
             self._targets.extend([-1] * missing)
             self._lanes.extend([None] * missing)
+            self._marks.extend([None] * missing)
+            self._chunks.extend([0] * missing)
         if handlers[number] is _nobody:
             self._epoll.register(number, events)
         else:
@@ -133,16 +144,23 @@ class DirectSelector(selectors.EpollSelector):
             self._handlers[number] = _nobody
             self._epoll.unregister(number)
 
-    def open_lane(self, number: int, target: int, lane: Lane) -> None:
-        """Pass whole chunks of whole events from a descriptor, while it is watched, on to another."""
+    def open_lane(self, number: int, target: int, lane: Lane, *, mark: bytes | None = None) -> None:
+        """Pass whole chunks of whole events from a descriptor, while it is watched, on to another.
+
+        With a mark only chunks of one event with it are passed on, and they are counted.
+        """
         self._targets[number] = target
         self._lanes[number] = lane
+        self._marks[number] = mark
+        self._chunks[number] = 0
 
-    def close_lane(self, number: int) -> None:
-        """Pass nothing on any more; harmless without a lane."""
-        if number < len(self._targets):
-            self._targets[number] = -1
-            self._lanes[number] = None
+    def close_lane(self, number: int) -> int:
+        """Pass nothing on any more, and return how many marked chunks were; harmless without a lane."""
+        if number >= len(self._targets):
+            return 0
+        self._targets[number] = -1
+        self._lanes[number] = None
+        return self._chunks[number]
 
     def close(self) -> None:
         """Close both epoll instances."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.framing import FramingError, body_of
-from penstock.limiter.gate import BodyBudget
 from penstock.limiter.head import RequestHead
+from penstock.limiter.identity import Identity
 from penstock.limiter.path import Route
 from penstock.limiter.refusal import Dialect, Reason, Refused
 
@@ -66,16 +67,18 @@ class Request:
     Attributes:
         head: Its head.
         route: Where it goes; set once it was accepted.
+        caller: Who sent it; set once it was accepted, where that matters.
         pieces: Its body as it came, without chunk frames.
         body_bytes: Length of that body.
         job: What serves it, if that takes time.
     """
 
-    __slots__ = ("_body", "_budget", "_held", "body_bytes", "head", "job", "pieces", "route")
+    __slots__ = ("_body", "_budget", "_held", "body_bytes", "caller", "head", "job", "pieces", "route")
 
     def __init__(self, head: RequestHead, budget: BodyBudget) -> None:
         self.head = head
         self.route: Route | None = None
+        self.caller: Identity | None = None
         self.pieces: list[bytes] = []
         self.body_bytes = 0
         self.job: Job | None = None
@@ -121,6 +124,17 @@ class Request:
         self.body_bytes += len(piece)
         self.pieces.append(piece)
 
+    def whole_body(self) -> bytes:
+        """Return the complete body in one piece."""
+        if len(self.pieces) != 1:
+            self.pieces = [b"".join(self.pieces)]
+        return self.pieces[0]
+
+    def replace_body(self, body: bytes) -> None:
+        """Send another body than the client's."""
+        self.pieces = [body]
+        self.body_bytes = len(body)
+
     def release_body(self) -> None:
         """Let go of the body and its memory; harmless when repeated."""
         self._budget.give(self._held)
@@ -148,8 +162,12 @@ class Service(Protocol):
         """Return whose error shape the client of this request expects."""
         ...
 
-    def accept(self, head: RequestHead) -> Route:
-        """Decide by the head alone.
+    def accept(self, request: Request, peer: str) -> None:
+        """Decide by the head alone, and set the request's route and caller.
+
+        Args:
+            request: A request whose body is still to be read.
+            peer: Address of the other side of its connection.
 
         Raises:
             Refused: the body is not wanted.

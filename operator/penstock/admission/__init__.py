@@ -1,0 +1,1 @@
+"""Who is admitted, who waits and who is refused: pure decisions, with the clock passed in."""

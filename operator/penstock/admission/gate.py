@@ -1,0 +1,341 @@
+"""The gate: which request goes to the engine now, which waits, and which is refused.
+
+It does no input or output and knows no clock: the caller says what happens and when, and collects what follows.
+
+    call                                    | answer                       | what may follow
+    ----------------------------------------|------------------------------|------------------------------------
+    `ask`                                   | `Permit`, `Waiting`, `Shed`  | others are pushed out
+    `Permit.first_byte`, `finish`, `cancel` |                              | others go
+    `Waiting.leave`                         |                              | others go
+    `Limit.set`, `pin`, `configure`         |                              | others go
+    time passes (`wake_at`)                 |                              | those that waited too long are dropped
+
+After each of these the caller calls `advance`, which returns everything that follows. Nothing goes ahead in between:
+an ask that comes first stands behind those whose turn it already is.
+
+**At once** goes a request if nobody waits who would go first, and there is room: requests in flight within the limit L
+and the ceiling and reserves of its band (`bands`), and prompt tokens that the engine has not worked off yet within T. A
+prompt above T goes when no other is being worked off, a request above L when nothing is in flight.
+
+**Else it waits**, if the queue has a place and the predicted wait (`waits`) and its own prompt fit into its budget. In
+a full queue it may take the place of another (`line`).
+
+**Order**: bands strictly, the highest first; inside a band the fair queue decides. While the first of a band cannot go,
+nothing below it goes, even if it would fit: small requests must not starve a large one. The only exception: while it is
+held by the ceiling of its band, a lower one may enter what is reserved for that lower band, since that does not delay
+it.
+
+**Shadow** (`shadow=True`, or `enforce=False` for one ask): the same decision is made and counted, and the request goes
+at once whatever it is. A request that should be refused does not count against any limit, so it does not change what is
+decided for others. One that should wait stands in the queue for the decisions of others, and counts against the limits
+from the moment at which its turn would have come. So decisions and counters are those of an enforcing gate, except for
+what follows from the fact that nobody really waits: a request may end before its turn would have come, and then gives
+its place in the queue up; requests that wait finish earlier than they would; clients that would have left, or come back
+because they were refused, do not.
+"""
+
+from __future__ import annotations
+
+from penstock.admission.ask import Ask, Dropped, Granted, Place, Waiting
+from penstock.admission.bands import Bands, Verdict
+from penstock.admission.books import Books
+from penstock.admission.limit import Limit
+from penstock.admission.line import Line
+from penstock.admission.permit import Outcome, Permit
+from penstock.admission.shed import Shed
+from penstock.admission.waits import Waits
+
+QUEUE_PER_LIMIT = 10
+"""Places in the queue per request that may be in flight, unless the policy names a number."""
+
+
+class Gate:
+    """Decides about the requests of one replica and counts them.
+
+    Attributes:
+        limit: L, the requests that may be in flight.
+        prefill_limit: T, the prompt tokens that may be in work; None for no bound.
+        queue_limit: Q, the entries that may wait; None for 10 times L.
+        shadow: Whether decisions are only counted.
+        bands: The priority bands in force.
+        waits: The rates that predictions rest on.
+        prefill_backlog: Prompt tokens in work, of permits that count against the limits.
+        books: What was counted.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_held",
+        "_line",
+        "_permits",
+        "bands",
+        "books",
+        "limit",
+        "prefill_backlog",
+        "prefill_limit",
+        "queue_limit",
+        "shadow",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        bands: Bands,
+        limit: Limit,
+        *,
+        prefill_limit: int | None = None,
+        queue_limit: int | None = None,
+        shadow: bool = False,
+    ) -> None:
+        self.limit = limit
+        self.prefill_limit = prefill_limit
+        self.queue_limit = queue_limit
+        self.shadow = shadow
+        self.bands = bands
+        self.waits = Waits()
+        self.prefill_backlog = 0
+        self.books = Books()
+        self._held = [0] * len(bands.names)
+        """By band, the requests in flight that count against the limits."""
+        self._line = Line(bands)
+        self._permits: set[Permit] = set()
+        self._dropped: list[Dropped] = []
+
+    @property
+    def in_flight(self) -> int:
+        """The requests in flight."""
+        return self.books.in_flight
+
+    @property
+    def depth(self) -> int:
+        """How many entries wait."""
+        return self._line.depth
+
+    @property
+    def waiting_requests(self) -> int:
+        """How many requests for the engine wait."""
+        return self._line.requests
+
+    @property
+    def depth_by_band(self) -> dict[str, int]:
+        """How many entries wait, by class name."""
+        return {name: len(queue) for name, queue in zip(self.bands.names, self._line.queues, strict=True)}
+
+    @property
+    def held_by_band(self) -> dict[str, int]:
+        """The requests in flight that count against the limits, by class name: all of them, when enforcing."""
+        return dict(zip(self.bands.names, self._held, strict=True))
+
+    @property
+    def in_flight_by_band(self) -> dict[str, int]:
+        """The requests in flight by class name."""
+        by_band = dict.fromkeys(self.bands.names, 0)
+        for permit in self._permits:
+            by_band[self.bands.names[permit.band]] += permit.requests
+        return by_band
+
+    def ask(self, ask: Ask, now: float, *, enforce: bool = True) -> Permit | Waiting | Shed:
+        """Decide about a request.
+
+        Returns:
+            A permit, a place in the queue, or why there is neither; always a permit in shadow mode and without
+            `enforce`, whose `would` says what it should have been.
+        """
+        enforce = enforce and not self.shadow
+        self.books.asked += ask.requests
+        band = self.bands.index(ask.band)
+        if self._line.depth:
+            self._expire(now)
+        if self._goes_at_once(ask, band, now):
+            permit = self._admit(ask, band)
+            self._watch(now)
+            return permit
+        shed = self._refusal(ask, band, now)
+        if shed is not None:
+            self.books.shed[self.bands.names[band], shed] += ask.requests
+            return shed if enforce else self._admit(ask, band, would=shed)
+        waiting = Waiting(self, ask, band=band, since=now)
+        self._line.push(waiting)
+        self._watch(now)
+        if enforce:
+            return waiting
+        waiting.permit = self._admit(ask, band, would=waiting)
+        return waiting.permit
+
+    def pass_by(self, ask: Ask, shed: Shed) -> Permit:
+        """Admit a request that should have been refused before it came here: nothing is decided about it.
+
+        Its permit counts against no limit, like that of any request that goes though it should not.
+        """
+        self.books.asked += ask.requests
+        return self._admit(ask, self.bands.index(ask.band), would=shed)
+
+    def advance(self, now: float) -> list[Granted | Dropped]:
+        """Return what follows from everything that happened: who was refused, and who goes now, in that order."""
+        if not self._line.depth and not self._dropped:
+            return []
+        self._expire(now)
+        events: list[Granted | Dropped] = [one for one in self._dropped if one.waiting.place is Place.DROPPED]
+        for event in events:
+            event.waiting.place = Place.TOLD
+        self._dropped.clear()
+        only_reserved = False
+        for band, queue in enumerate(self._line.queues):
+            if not queue:
+                continue
+            verdict = None
+            while (entry := queue.head(now)) is not None:
+                verdict = self._verdict(entry.ask, band)
+                if verdict is not Verdict.BULKHEAD and (verdict is not Verdict.ENTER or only_reserved):
+                    break
+                granted = self._grant(entry, now)
+                if granted is not None:
+                    events.append(granted)
+            if verdict is Verdict.FULL:
+                break
+            only_reserved = only_reserved or bool(queue)
+        self._watch(now)
+        return events
+
+    def wake_at(self) -> float | None:
+        """Return when `advance` must be called if nothing happens before; None for never."""
+        return self._line.next_deadline if self._line.depth else None
+
+    def configure(self, bands: Bands, *, queue_limit: int | None, shadow: bool, now: float) -> None:
+        """Put a new policy in force; the limit L has its own way to change.
+
+        Permits and places in the queue are kept, even above the new bounds. What belongs to a class that is gone counts
+        as `normal`, and waits behind those that wait there. When decisions are enforced from now on, everything in
+        flight counts against the limits, and places that were only kept for the sake of decisions are given up.
+        """
+        index = [bands.index(name) for name in self.bands.names]
+        self._line.configure(bands, index)
+        self._held = [0] * len(bands.names)
+        for permit in self._permits:
+            permit.band = index[permit.band]
+            if permit.counts:
+                self._held[permit.band] += permit.requests
+        if self.shadow and not shadow:
+            for permit in self._permits:
+                self._count(permit)
+        self.bands = bands
+        self.queue_limit = queue_limit
+        self.shadow = shadow
+        self._watch(now)
+
+    def end_prefill(self, permit: Permit, now: float) -> None:
+        """Take the prefill tokens of a permit back; called by `Permit` only."""
+        if permit.counts:
+            self.prefill_backlog -= permit.prefill_tokens
+            self.waits.prefill.add(permit.prefill_tokens, now)
+        permit.prefill_tokens = 0
+        self._watch(now)
+
+    def take_back(self, permit: Permit, outcome: Outcome | None, now: float) -> None:
+        """Take a permit back; called by `Permit` only."""
+        self._permits.remove(permit)
+        self.books.note_returned(permit, outcome)
+        if permit.counts:
+            self._held[permit.band] -= permit.requests
+            self.prefill_backlog -= permit.prefill_tokens
+            self.waits.completions.add(permit.requests, now)
+        else:
+            self._give_up_place(permit)
+        permit.prefill_tokens = 0
+        self._watch(now)
+
+    def leave(self, waiting: Waiting, now: float) -> None:
+        """Take a request out of the queue; called by `Waiting` only."""
+        self._line.remove(waiting, Place.LEFT)
+        self.books.left += waiting.ask.requests
+        self._watch(now)
+
+    def _goes_at_once(self, ask: Ask, band: int, now: float) -> bool:
+        verdict = self._verdict(ask, band)
+        if not self._line.depth or not verdict.admits:
+            return verdict.admits
+        if self._line.queues[band]:
+            return False
+        for higher in range(band):
+            head = self._line.queues[higher].head(now)
+            if head is not None and (
+                verdict is not Verdict.BULKHEAD or self._verdict(head.ask, higher) is not Verdict.CEILING
+            ):
+                return False
+        return True
+
+    def _verdict(self, ask: Ask, band: int) -> Verdict:
+        """Return whether there is room for a request, whoever else waits."""
+        backlog = self.prefill_backlog
+        if self.prefill_limit is not None and backlog and backlog + ask.prefill_tokens > self.prefill_limit:
+            return Verdict.FULL
+        return self.bands.verdict(band, self._held, self.limit.value, ask.requests)
+
+    def _refusal(self, ask: Ask, band: int, now: float) -> Shed | None:
+        """Return why a request cannot wait; None when it has a place now, which another may have lost to it."""
+        places = QUEUE_PER_LIMIT * self.limit.value if self.queue_limit is None else self.queue_limit
+        if places == 0:
+            return Shed.QUEUE_FULL
+        predicted = self._predicted_seconds(ask, band, now)
+        if ask.budget_seconds <= 0 or (predicted is not None and predicted > ask.budget_seconds):
+            return Shed.WAIT_TOO_LONG
+        if self._line.depth >= places:
+            yields = self._line.yields(ask, band)
+            if yields is None:
+                return Shed.QUEUE_FULL
+            waiting, shed = yields
+            self._line.remove(waiting, Place.DROPPED)
+            self._note_dropped(waiting, shed, now)
+        return None
+
+    def _predicted_seconds(self, ask: Ask, band: int, now: float) -> float | None:
+        """Return how long a request would wait for its first token, its own prompt included; None when unknown."""
+        requests, tokens = self._line.ahead(ask, band)
+        room = self.bands.room(band, self._held, self.limit.value).requests
+        position = max(0, requests + ask.requests - room)
+        seconds = self.waits.predicted_seconds(position, tokens + self.prefill_backlog, now)
+        return None if seconds is None else seconds + self.waits.prefill_seconds(ask.prefill_tokens, now)
+
+    def _admit(self, ask: Ask, band: int, *, would: Waiting | Shed | None = None) -> Permit:
+        permit = Permit(self, band=band, requests=ask.requests, prefill_tokens=ask.prefill_tokens, would=would)
+        self._permits.add(permit)
+        self.books.note_admitted(ask)
+        if would is None:
+            self._count(permit)
+        return permit
+
+    def _count(self, permit: Permit) -> None:
+        """Let a permit count against the limits from now on."""
+        if permit.counts:
+            return
+        self._give_up_place(permit)
+        permit.counts = True
+        self._held[permit.band] += permit.requests
+        self.prefill_backlog += permit.prefill_tokens
+
+    def _give_up_place(self, permit: Permit) -> None:
+        """Remove the entry that stands in the queue for a permit that is out already, if there is one."""
+        if isinstance(permit.would, Waiting) and permit.would.place is Place.WAITING:
+            self._line.remove(permit.would, Place.LEFT)
+
+    def _grant(self, waiting: Waiting, now: float) -> Granted | None:
+        """Let a waiting request go; None when it went before, because decisions are not enforced."""
+        self._line.take(waiting)
+        if waiting.permit is not None:
+            self._count(waiting.permit)
+            return None
+        return Granted(waiting, self._admit(waiting.ask, waiting.band), now - waiting.since)
+
+    def _expire(self, now: float) -> None:
+        for waiting in self._line.expire(now):
+            self._note_dropped(waiting, Shed.QUEUE_TIMEOUT, now)
+
+    def _note_dropped(self, waiting: Waiting, shed: Shed, now: float) -> None:
+        self.books.shed[self.bands.names[waiting.band], shed] += waiting.ask.requests
+        if waiting.permit is not None:
+            waiting.permit.would = shed
+        else:
+            self._dropped.append(Dropped(waiting, shed, now - waiting.since))
+
+    def _watch(self, now: float) -> None:
+        self.waits.watch(now, waiting=self._line.depth > 0, prefilling=self.prefill_backlog > 0)

@@ -1,0 +1,287 @@
+r"""What a generation request wants, read from its body without touching it.
+
+Theory of operation. The engine gets the client's bytes; this module only looks. One typed decoder names the fields
+that matter for admission, skips the rest, and serves all paths: a field that a path does not know is as harmless here
+as at the engine. The texts are then measured, never copied.
+
+What is read here and what the engine reads must be the same, or a client could be charged for one request and served
+another. Engines read with Python's json (vLLM) and nlohmann::json (llama.cpp):
+
+| body | here | why |
+|---|---|---|
+| a key twice in an object | passed, the last one counts | so do both engines |
+| a key or text written with escapes | passed, read as what it means | so do both engines |
+| a lone surrogate (`\ud800`) | refused | one engine refuses it, the other fails on it later |
+| bytes that are not UTF-8, UTF-16, a byte order mark | refused | one engine reads them, the other does not |
+| NaN, Infinity | refused | one engine reads them, the other does not |
+| nested deeper than `NESTING_LIMIT` | refused | both readers end somewhere, at depths of their own |
+| a number as `100.0` | passed, read as 100 | so do both engines |
+| a number or truth value as text, `stream: 1` | refused | one engine converts it, the other ignores it |
+| null | passed, as if left out | so do both engines |
+
+Fields whose type no decision depends on (the shape of a message, say) are left for the engine to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from penstock.admission.cost import PromptSize
+from penstock.limiter.measure import measure
+from penstock.limiter.refusal import Reason, Refused
+from penstock.limiter.wish import KINDS, NO_PROMPT, Kind, Wish
+
+NESTING_LIMIT = 128
+MODEL_NAME_LIMIT = 256
+SHOWN_LIMIT = 100
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+_Number = int | float | None
+
+
+class _Body(msgspec.Struct):
+    """The fields that matter, of all paths."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: _Number = None
+    n_cmpl: _Number = None
+    best_of: _Number = None
+    max_tokens: _Number = None
+    max_completion_tokens: _Number = None
+    max_output_tokens: _Number = None
+    n_predict: _Number = None
+    # texts, in whatever shape
+    messages: Any = None
+    prompt: Any = None
+    input: Any = None
+    inputs: Any = None
+    system: Any = None
+    instructions: Any = None
+    suffix: Any = None
+    content: Any = None
+    input_prefix: Any = None
+    input_suffix: Any = None
+    input_extra: Any = None
+    query: Any = None
+    queries: Any = None
+    documents: Any = None
+    items: Any = None
+    texts: Any = None
+    text_1: Any = None
+    text_2: Any = None
+    data: Any = None
+    tokens: Any = None
+    # enters the prompt as it is written
+    tools: msgspec.Raw = msgspec.Raw(b"")
+    functions: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Options(msgspec.Struct):
+    stream_options: dict[str, Any] | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Body)
+_OPTIONS = msgspec.json.Decoder(_Options)
+
+_INCLUDE_USAGE = "include_usage"
+_USAGE_FIELD = b',"stream_options":{"include_usage":true}'
+_OPTIONS_KEY = re.compile(rb'"stream_options"[ \t\n\r]*:[ \t\n\r]*(?=[{n])')
+_BRACE_OR_STRING = re.compile(rb'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_STEPS = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_COMPLAINT = re.compile(r"Expected `(.+?)`, got `(.+?)`")
+_FIELD = re.compile(r"`\$\.?(.*?)`")
+_TYPES: Final = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a number",
+    "int | float": "a number",
+    "null": "null",
+    "object": "an object",
+    "str": "a text",
+}
+
+
+def read_wish(path: str, body: bytes) -> Wish:
+    """Read what a request wants.
+
+    Args:
+        path: Canonical path of a generation request.
+        body: The whole body.
+
+    Raises:
+        Refused: the body is no JSON object that this limiter and the engine read in the same way, or a field has the
+            wrong type.
+    """
+    kind = KINDS.get(path, Kind.ENCODE)
+    if kind is Kind.AUDIO:
+        return Wish(kind=kind, prompt=PromptSize(audios=1))
+    fields = _decode(body)
+    prompts = _prompts(fields.prompt) if kind in {Kind.COMPLETIONS, Kind.NATIVE} else 1
+    if path.endswith("/batch") and isinstance(fields.messages, list):
+        prompts = max(1, len(fields.messages))
+    answers = max(_number("n", fields.n), _number("n_cmpl", fields.n_cmpl), _number("best_of", fields.best_of), 1)
+    model = fields.model
+    if model is not None and len(model) > MODEL_NAME_LIMIT:
+        _bad(f"`model` is longer than {MODEL_NAME_LIMIT} characters.")
+    return Wish(
+        kind=kind,
+        model=model,
+        stream=bool(fields.stream) and kind.generates,
+        include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        sequences=prompts * answers if kind.generates else 1,
+        max_output_tokens=_output_bound(fields) if kind.generates else 0,
+        prompt=NO_PROMPT if kind is Kind.COUNT else _prompt(fields),
+    )
+
+
+def with_usage(body: bytes) -> bytes:
+    """Return a body that also asks for usage at the end of the stream; all other bytes stay as they are.
+
+    Args:
+        body: A body that `read_wish` accepted, of a request that may have it (`Wish.can_add_usage`).
+    """
+    options = _OPTIONS.decode(body).stream_options
+    if options is None and b'"stream_options"' not in body:
+        return _appended(body, _USAGE_FIELD)
+    options = dict(options or {})
+    if options.get(_INCLUDE_USAGE) is True:
+        return body
+    # with usage at the end only: the client did not ask for it in each event
+    wanted = options | {_INCLUDE_USAGE: True}
+    if "continuous_usage_stats" in wanted:
+        wanted["continuous_usage_stats"] = False
+    text = msgspec.json.encode(wanted)
+    place = _OPTIONS_KEY.search(body)
+    if place is not None:
+        begin = place.end()
+        end = _value_end(body, begin)
+        replaced = body[:begin] + text + body[end:]
+        if _OPTIONS.decode(replaced).stream_options == wanted:
+            return replaced
+    # written in a way that does not show where it is; of two that are alike the last one counts
+    return _appended(body, b',"stream_options":' + text)
+
+
+def _decode(body: bytes) -> _Body:
+    if body.count(b"{") + body.count(b"[") > NESTING_LIMIT and _depth(body) > NESTING_LIMIT:
+        _bad(f"The body is nested deeper than {NESTING_LIMIT} levels.")
+    try:
+        if not body.isascii():
+            body.decode()  # fields that are skipped are not looked at
+        return _DECODER.decode(body)
+    except UnicodeDecodeError:
+        _bad("The body is not valid UTF-8.")
+    except msgspec.ValidationError as error:
+        _bad(_in_words(str(error)))
+    except msgspec.DecodeError as error:
+        if not body:
+            _bad("The request needs a body: a JSON object.")
+        if _LONE_SURROGATE.search(body):
+            _bad("The body is no valid JSON, or a text in it has half of a surrogate pair.")
+        _bad(f"The body is no valid JSON: {str(error).removeprefix('JSON is malformed: ')}.")
+    except RecursionError:
+        _bad("The body is nested too deeply.")
+
+
+def _in_words(problem: str) -> str:
+    """Return the decoder's complaint about a type as a sentence for the client."""
+    complaint, field = _COMPLAINT.match(problem), _FIELD.search(problem)
+    name = f"`{field[1][:SHOWN_LIMIT]}`" if field is not None and field[1] else "The body"
+    if complaint is None:
+        return f"{name} has a value that cannot be read: {problem.partition(' - at ')[0]}."
+    expected, found = complaint[1].removesuffix(" | null"), complaint[2]
+    return f"{name} must be {_TYPES.get(expected, expected)}, not {_TYPES.get(found, found)}."
+
+
+def _number(name: str, value: float | None) -> int:
+    """Return a number that must be whole; 0 when it is left out."""
+    if value is None:
+        return 0
+    if isinstance(value, float) and not value.is_integer():
+        _bad(f"`{name}` must be a whole number.")
+    return int(value)
+
+
+def _output_bound(fields: _Body) -> int | None:
+    """Return the most tokens one answer may have: the largest that is named, since engines differ in which counts."""
+    bounds = [
+        _number(name, value)
+        for name, value in (
+            ("max_tokens", fields.max_tokens),
+            ("max_completion_tokens", fields.max_completion_tokens),
+            ("max_output_tokens", fields.max_output_tokens),
+            ("n_predict", fields.n_predict),
+        )
+        if value is not None
+    ]
+    # a negative number means no bound to llama.cpp
+    return None if not bounds or min(bounds) < 0 else max(bounds)
+
+
+def _prompts(prompt: object) -> int:
+    """Return how many prompts there are: a list of texts or of token lists is several, a list of tokens is one."""
+    if not isinstance(prompt, list) or not prompt or any(isinstance(one, int) for one in prompt):
+        return 1
+    return len(prompt)
+
+
+def _prompt(fields: _Body) -> PromptSize:
+    values: Iterable[object] = (
+        fields.messages, fields.prompt, fields.input, fields.inputs, fields.system, fields.instructions, fields.suffix,
+        fields.content, fields.input_prefix, fields.input_suffix, fields.input_extra, fields.query, fields.queries,
+        fields.documents, fields.items, fields.texts, fields.text_1, fields.text_2, fields.data, fields.tokens,
+    )  # fmt: skip
+    return measure(
+        (value for value in values if value is not None),
+        written=memoryview(fields.tools).nbytes + memoryview(fields.functions).nbytes,
+        messages=len(fields.messages) if isinstance(fields.messages, list) else 0,
+    )
+
+
+def _depth(body: bytes) -> int:
+    """Return how deep the brackets nest, without those in texts."""
+    if b"\\" in body:  # a quote that is still there after this begins or ends a text
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(body.translate(None, _NO_STRUCTURE).split(b'"')[::2])
+    return max(accumulate(map(_STEPS.__getitem__, outside)), default=0)
+
+
+def _appended(body: bytes, field: bytes) -> bytes:
+    """Return an object with one more field at its end."""
+    end = body.rindex(b"}")
+    if body[:end].rstrip(b" \t\n\r").endswith(b"{"):
+        field = field.removeprefix(b",")
+    return body[:end] + field + body[end:]
+
+
+def _value_end(body: bytes, begin: int) -> int:
+    """Return where an object or `null` ends that begins at an index."""
+    if body[begin : begin + 1] == b"n":
+        return begin + len(b"null")
+    depth = 0
+    for found in _BRACE_OR_STRING.finditer(body, begin):
+        if found[0] == b"{":
+            depth += 1
+        elif found[0] == b"}":
+            depth -= 1
+            if depth == 0:
+                return found.end()
+    return begin
+
+
+def _bad(message: str) -> NoReturn:
+    raise Refused(Reason.BAD_REQUEST, message)

@@ -1,0 +1,153 @@
+"""Who calls: the tenant behind a request, and what it may have.
+
+| `identifyBy` | tenant | believed |
+|---|---|---|
+| no `tenants` | `default` | everyone |
+| `ApiKey` | owner of the key in `Authorization: Bearer` or `x-api-key` | whoever has the key |
+| `Header` | value of the header | a connection from a trusted proxy |
+| `ClientAddress` | the client's address, see `address` | `X-Forwarded-For` only through trusted proxies |
+
+A caller whom the rule does not name is unknown: it gets the policy's `default`, as the tenant `default`, or 401.
+Whatever is said in a way that could mean two things names nobody: two credentials of different tenants, or a header
+that is there twice.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.api.tenants import IdentifyBy, TenantLimits, TenantsPolicy
+from penstock.limiter.address import TrustedProxies, shown
+from penstock.limiter.head import RequestHead
+from penstock.limiter.keys import KeyFolder
+from penstock.limiter.refusal import Reason, Refused
+
+EVERYONE = "default"
+"""The tenant of callers that no rule names."""
+
+PRIORITY_HEADER = b"x-penstock-priority"
+CACHED_TENANTS = 4096
+
+_BEARER = re.compile(rb"bearer[ \t]+(\S+)", re.IGNORECASE)
+_NAME = re.compile(rb"[A-Za-z0-9_.:@/-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who calls.
+
+    Attributes:
+        tenant: Name of the tenant.
+        address: Address of the client, as quotas and logs know it.
+        limits: What the tenant may have.
+        by_proxy: Whether the connection comes from a trusted proxy, whose other headers count too.
+    """
+
+    tenant: str
+    address: str
+    limits: TenantLimits
+    by_proxy: bool = False
+
+    def priority_class(self, head: RequestHead) -> str:
+        """Return the priority class a request asks for and may have, else the tenant's own.
+
+        Whether such a class exists is for the caller to find out.
+        """
+        asked = head.value(PRIORITY_HEADER)
+        if asked is not None and _NAME.fullmatch(asked):
+            name = asked.decode("ascii")
+            if self.by_proxy or name in self.limits.named_classes:
+                return name
+        return self.limits.priority_class
+
+
+class Identifier:
+    """Identifies callers by the policy in force."""
+
+    def __init__(self, policy: TenantsPolicy | None = None, *, keys: KeyFolder | None = None) -> None:
+        """Begin with a policy.
+
+        Args:
+            policy: Who the callers are; None when all are one tenant.
+            keys: Their API keys; None when none are mounted.
+        """
+        self._keys = keys
+        self.reconfigure(policy)
+
+    def reconfigure(self, policy: TenantsPolicy | None) -> None:
+        """Follow a change of the policy."""
+        self._policy = policy
+        self._proxies = TrustedProxies(policy.trusted_proxies if policy else ())
+        self._limits: dict[str, TenantLimits] = {}
+        self._header = (policy.header or "").lower().encode() if policy else b""
+
+    def identify(self, head: RequestHead, peer: str, *, refuse: bool = True) -> Identity:
+        """Say who calls.
+
+        Args:
+            head: Head of the request.
+            peer: Address of its connection.
+            refuse: Whether callers whom nothing names are refused if the policy says so.
+
+        Raises:
+            Refused: nobody that is let in.
+        """
+        policy = self._policy
+        if policy is None:
+            return Identity(EVERYONE, shown(peer), _NO_LIMITS)
+        by_proxy = self._proxies.trusts(peer)
+        forwarded = _values(head, b"x-forwarded-for") if by_proxy else ()
+        address = self._proxies.client(peer, forwarded)
+        tenant = self._tenant(policy, head, address=address, by_proxy=by_proxy)
+        if tenant is not None:
+            return Identity(tenant, address, self._limits_of(policy, tenant), by_proxy)
+        if policy.default is None and refuse:
+            _unknown(policy)
+        return Identity(EVERYONE, address, policy.default or _NO_LIMITS, by_proxy)
+
+    def _tenant(self, policy: TenantsPolicy, head: RequestHead, *, address: str, by_proxy: bool) -> str | None:
+        if policy.identify_by is IdentifyBy.API_KEY:
+            return self._key_owner(head)
+        if policy.identify_by is IdentifyBy.HEADER:
+            named = _values(head, self._header) if by_proxy else ()
+            return named[0].decode("ascii") if len(named) == 1 and _NAME.fullmatch(named[0]) else None
+        return address
+
+    def _key_owner(self, head: RequestHead) -> str | None:
+        """Return whose keys a request shows: all that are known must belong to one tenant."""
+        if self._keys is None:
+            return None
+        shown_keys = [
+            match[1] for value in _values(head, b"authorization") if (match := _BEARER.fullmatch(value)) is not None
+        ]
+        shown_keys += _values(head, b"x-api-key")
+        owners = {owner for key in shown_keys if (owner := self._keys.tenant(key)) is not None}
+        return owners.pop() if len(owners) == 1 else None
+
+    def _limits_of(self, policy: TenantsPolicy, tenant: str) -> TenantLimits:
+        """Return a tenant's limits; looking through all patterns for every request would be felt."""
+        limits = self._limits.get(tenant)
+        if limits is None:
+            if len(self._limits) >= CACHED_TENANTS:
+                self._limits.clear()
+            limits = self._limits[tenant] = policy.limits_of(tenant)
+        return limits
+
+
+_NO_LIMITS = TenantLimits()
+
+_INSTEAD = {
+    IdentifyBy.API_KEY: "Send a known API key in `Authorization: Bearer` or `x-api-key`.",
+    IdentifyBy.HEADER: "Callers are identified by a proxy in front of this replica; send the request through it.",
+    IdentifyBy.CLIENT_ADDRESS: "The client's address is not known.",
+}
+
+
+def _values(head: RequestHead, name: bytes) -> list[bytes]:
+    return [value for key, _, value in head.fields if key == name]
+
+
+def _unknown(policy: TenantsPolicy) -> NoReturn:
+    raise Refused(Reason.UNAUTHORIZED, f"The caller is not known here. {_INSTEAD[policy.identify_by]}")

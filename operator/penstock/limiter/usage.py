@@ -1,0 +1,348 @@
+"""What an answer used, seen while it passes.
+
+Theory of operation. The watch gets the payload of a response, without chunk frames, in whatever pieces it comes, and
+gives back what the client is to have: the same bytes, except for the one event that the limiter asked for itself. It
+never writes an event anew.
+
+An event stream is nearly all alike: one token for each event. Such events say so in a few bytes that cannot occur
+inside of a JSON text, where their quotes would be escaped: `"finish_reason":null`, for one. So a read that ends where
+an event ends, and holds as many of these marks as it holds events, is counted and passed on: two counts, nothing else.
+Only other reads are cut into events, and only events without the mark are decoded.
+
+| state | a read comes | next |
+|---|---|---|
+| between events | whole events, all with the mark | between events; counted, passed on |
+| between events, or within one | anything else | every event that is complete now is looked at; a rest is kept |
+| within an event | the rest grows too large | its beginning is dropped; its end is still looked at |
+
+The event to be removed is held back until it is known: one that shows an entry in `choices` is not it. It is small, so
+of other events no more than `HOLD_LIMIT_BYTES` are ever held back.
+
+An answer that is no stream keeps its last bytes, since both engines write the usage behind the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from penstock.admission.errorclass import EngineError, error_of
+from penstock.limiter.wish import Kind
+
+EVENT_LIMIT_BYTES = 64 * 1024
+HOLD_LIMIT_BYTES = 8 * 1024
+TAIL_BYTES = 8 * 1024
+
+MARKS: Final[dict[Kind, bytes]] = {
+    Kind.CHAT: b'"finish_reason":null',
+    Kind.COMPLETIONS: b'"finish_reason":null',
+    Kind.NATIVE: b'"stop":false',
+    Kind.MESSAGES: b'"type":"content_block_delta"',
+    Kind.RESPONSES: b'"type":"response.output_text.delta"',
+}
+"""What an event with a token has, and no event that says more."""
+
+_NO_MARK: Final = b'"finish_reason":null'
+_END: Final = b"\n\n"
+_EVENT_END: Final = re.compile(rb"\n\n|\r\n\r\n")
+_AN_ENTRY: Final = re.compile(rb'"choices"[ \t]*:[ \t]*\[[ \t]*\{')
+_USAGE_KEY: Final = re.compile(r'"(usage|timings)"[ \t\r\n]*:[ \t\r\n]*(?=\{)')
+_BROKEN_OFF: Final = frozenset({"failed", "cancelled"})
+
+
+class _Usage(msgspec.Struct):
+    """The names of both APIs."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Timings(msgspec.Struct):
+    """llama.cpp's own counts; the prompt's cached part is apart."""
+
+    cache_n: int | None = None
+    prompt_n: int | None = None
+    predicted_n: int | None = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: Any = None
+    delta: Any = None
+    text: Any = None
+
+
+class _Nested(msgspec.Struct):
+    """Where Anthropic's first and OpenAI's last event carry the whole answer."""
+
+    usage: _Usage | None = None
+    status: Any = None
+    error: Any = None
+
+
+class _Event(msgspec.Struct):
+    """The fields that matter, of events and of whole answers."""
+
+    usage: _Usage | None = None
+    timings: _Timings | None = None
+    choices: list[_Choice] | None = None
+    error: Any = None
+    status: Any = None
+    message: Any = None
+    response: _Nested | None = None
+    tokens_evaluated: int | None = None
+    tokens_predicted: int | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Event)
+
+
+class UsageWatch:
+    """Watches one response's payload.
+
+    Attributes:
+        prompt_tokens: Tokens of the prompt with cached ones, as reported; None when they were not.
+        output_tokens: Generated tokens as reported; None when they were not.
+        chunks: Events with a token so far: what was generated, as far as can be counted.
+        error: The error that the answer carries; None without one.
+        aborted: Whether the engine gave up an answer it had begun.
+        removed: Events that were taken out.
+    """
+
+    __slots__ = (
+        "_begun", "_cut", "_kept", "_mark", "_remove", "_rest", "_sent", "_stream", "aborted", "chunks", "error",
+        "output_tokens", "prompt_tokens", "removed",
+    )  # fmt: skip
+
+    def __init__(self, kind: Kind, *, stream: bool, remove_usage: bool = False) -> None:
+        """Prepare for an answer.
+
+        Args:
+            kind: What the request's path does.
+            stream: Whether the response is an event stream; its content type says so, not the request.
+            remove_usage: Whether the limiter asked for the usage event and the client did not.
+        """
+        self.prompt_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.chunks = 0
+        self.error: EngineError | None = None
+        self.aborted = False
+        self.removed = 0
+        self._mark = MARKS.get(kind, _NO_MARK)
+        self._stream = stream
+        self._remove = remove_usage and stream
+        self._begun = False
+        """Whether the first event was looked at: in a chat it has the mark and no token."""
+        self._rest = b""
+        """The event that is not complete, as far as it is kept."""
+        self._sent = 0
+        """How much of the rest the client has."""
+        self._cut = False
+        """Whether the rest's beginning was dropped."""
+        self._kept = 0
+
+    @property
+    def removes(self) -> bool:
+        """Whether it may take something out."""
+        return self._remove
+
+    @property
+    def lane_mark(self) -> bytes | None:
+        """What an event with a token has, while such events need not come here if `chunks` is counted; else None."""
+        return self._mark if self._begun and not self._rest else None
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether a stream stands between two events, as the client sees it."""
+        return not self._sent and not self._cut
+
+    @property
+    def generated_tokens(self) -> int | None:
+        """Generated tokens: as reported, else as counted; None when that cannot be known."""
+        if self.output_tokens is None and self._stream:
+            return self.chunks
+        return self.output_tokens
+
+    def feed(self, data: bytes) -> bytes:
+        """Take one read of payload and return what the client gets now."""
+        if not self._stream:
+            self._keep(data)
+            return data
+        if self._begun and not self._rest and data.endswith(_END):
+            events = data.count(_END)
+            if events == data.count(self._mark):
+                self.chunks += events
+                return data
+        return self._scan(data)
+
+    def end(self) -> bytes:
+        """Take note that the payload is over and return what was held back.
+
+        What the engine did not complete is no usage event, so the client gets it.
+        """
+        rest, sent = self._rest, self._sent
+        self._rest, self._sent = b"", 0
+        if not self._stream:
+            self._look_at_whole(rest)
+            return b""
+        if rest and self._is_usage_event(rest) and not sent:
+            self.removed += 1
+            return b""
+        return rest[sent:] if self._remove else b""
+
+    # ---- streams
+
+    def _scan(self, data: bytes) -> bytes:
+        """Cut a read into events, look at them, and keep what is not complete."""
+        old = len(self._rest)
+        buffer = self._rest + data if old else data
+        pieces: list[bytes] = []
+        begin, search = 0, max(0, old - 3)
+        while (found := _EVENT_END.search(buffer, search)) is not None:
+            end = found.end()
+            event = buffer[begin:end]
+            if self._is_usage_event(event) and not self._sent and not self._cut:
+                self.removed += 1
+            else:
+                pieces.append(event[self._sent :])
+            self._sent, self._cut = 0, False
+            begin = search = end
+        self._rest = buffer[begin:]
+        if self._rest:
+            pieces.append(self._passed_on())
+        return b"".join(pieces) if self._remove else data
+
+    def _passed_on(self) -> bytes:
+        """Return what the client gets of the event that is not complete, and bound what is kept of it."""
+        rest, piece = self._rest, b""
+        if not self._remove or self._sent or len(rest) > HOLD_LIMIT_BYTES or _AN_ENTRY.search(rest):
+            piece, self._sent = rest[self._sent :], len(rest)
+        if len(rest) > EVENT_LIMIT_BYTES:
+            self._rest = rest[-TAIL_BYTES:]
+            self._sent, self._cut = len(self._rest), True
+        return piece
+
+    def _is_usage_event(self, event: bytes) -> bool:
+        """Look at one event; say whether it is the one that was asked for on the client's behalf."""
+        if self._cut:
+            self._look_at_tail(event)
+            return False
+        if self._begun and self._mark in event:
+            self.chunks += 1
+            return False
+        payload = _payload(event)
+        if payload is None:
+            return False
+        try:
+            seen = _DECODER.decode(payload)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        self._begun = True
+        self._take(seen)
+        return self._remove and seen.choices == [] and seen.usage is not None and not seen.error and not self.removed
+
+    # ---- whole answers
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += len(data)
+        self._rest += data
+        if len(self._rest) > EVENT_LIMIT_BYTES:
+            self._rest = self._rest[-TAIL_BYTES:]
+
+    def _look_at_whole(self, rest: bytes) -> None:
+        if len(rest) < self._kept:
+            self._look_at_tail(rest)
+            return
+        try:
+            self._take(_DECODER.decode(rest))
+        except (msgspec.DecodeError, RecursionError):
+            self._look_at_tail(rest)
+
+    def _look_at_tail(self, tail: bytes) -> None:
+        """Find the usage in the end of an object whose beginning is not there: the last one that has numbers."""
+        text = tail.decode("utf-8", "replace")
+        for found in reversed(list(_USAGE_KEY.finditer(text))):
+            try:
+                value, _ = _PLAIN.raw_decode(text, found.end())
+                seen = msgspec.convert({found[1]: value}, _Event)
+            except (ValueError, RecursionError):
+                continue
+            self._take(seen)
+            if self.output_tokens is not None or self.prompt_tokens is not None:
+                return
+
+    # ---- both
+
+    def _take(self, seen: _Event) -> None:
+        """Take over what an event or an answer says."""
+        if seen.choices:
+            self._take_choices(seen.choices)
+        if seen.error:
+            self.error = error_of(seen.error)
+        self._take_status(seen.status)
+        if seen.response is not None:
+            if seen.response.error:
+                self.error = error_of(seen.response.error)
+            self._take_status(seen.response.status)
+            self._take_usage(seen.response.usage)
+        if isinstance(seen.message, dict):  # Anthropic's message_start; an error's message is a text
+            self._take_start(seen.message.get("usage"))
+        if seen.timings is not None and seen.timings.predicted_n is not None:
+            self.output_tokens = seen.timings.predicted_n
+            self.prompt_tokens = (seen.timings.prompt_n or 0) + (seen.timings.cache_n or 0)
+        if seen.tokens_predicted is not None and seen.tokens_evaluated is not None:
+            self.prompt_tokens, self.output_tokens = seen.tokens_evaluated, seen.tokens_predicted
+        self._take_usage(seen.usage)
+
+    def _take_choices(self, choices: list[_Choice]) -> None:
+        for choice in choices:
+            self.aborted = self.aborted or choice.finish_reason == "abort"
+            text = choice.text
+            if isinstance(choice.delta, dict):
+                text = text or any(value for name, value in choice.delta.items() if name != "role")
+            if text and self._stream:
+                self.chunks += 1
+
+    def _take_status(self, status: object) -> None:
+        if isinstance(status, str) and status in _BROKEN_OFF:
+            self.aborted = True
+
+    def _take_start(self, usage: object) -> None:
+        """Take over what is known of the prompt before there is any output."""
+        try:
+            told = None if usage is None else msgspec.convert(usage, _Usage)
+        except msgspec.ValidationError:
+            return
+        output = self.output_tokens
+        self._take_usage(told)
+        self.output_tokens = output  # what it says here is no count of an answer that may break off
+
+    def _take_usage(self, usage: _Usage | None) -> None:
+        if usage is None:
+            return
+        prompt = usage.prompt_tokens
+        if usage.input_tokens is not None:  # without the cached ones, where those are named beside it
+            prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+        output = usage.completion_tokens if usage.output_tokens is None else usage.output_tokens
+        if prompt is not None:
+            self.prompt_tokens = prompt
+        if output is not None:
+            self.output_tokens = output
+
+
+_PLAIN = json.JSONDecoder()
+
+
+def _payload(event: bytes) -> bytes | None:
+    """Return an event's data; None for a comment, for the stream's end mark and for an event without data."""
+    if event.startswith(b"data: ") and event.count(b"\n") == 2:
+        data = event[6:].rstrip()
+    else:
+        lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+        data = b"\n".join(lines)
+    return data if data.startswith(b"{") else None

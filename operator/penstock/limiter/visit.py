@@ -1,0 +1,163 @@
+"""One generation request from the moment it asks until it has gone: what it holds, given back exactly once.
+
+    state    | granted        | first_byte           | end                                   | give_up, dropped
+    ---------|----------------|----------------------|---------------------------------------|---------------------
+    waiting  | -> at engine   |                      |                                       | -> over, all is back
+    at engine|                | prefill is over      | -> over: charge settled, permit back  |
+    over     |                |                      |                                       |
+
+Its owner sees to it that nothing else happens; if it did, a permit or a charge would be given back twice, which is an
+error there.
+
+A visit holds a charge (`Reservation`) from the beginning and a permit while it is at the engine. What its tenant pays:
+
+    the engine has not answered                     nothing
+    it answered with an error                       a request and no tokens
+    it served the request, to the end or not        what it reported, else what was counted on the way
+    neither can be known                            the estimate
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.admission.ask import Waiting
+from penstock.admission.cost import Estimate
+from penstock.admission.permit import Outcome, Permit
+from penstock.admission.reservation import Reservation
+from penstock.admission.shed import Shed
+from penstock.limiter.identity import Identity
+from penstock.limiter.refusal import Fields
+from penstock.limiter.usage import UsageWatch
+from penstock.limiter.wish import Wish
+
+if TYPE_CHECKING:
+    from penstock.limiter.admission import Admission
+
+
+class Visit:
+    """See the module's docstring.
+
+    Attributes:
+        caller: Who sent it.
+        wish: What it asks for.
+        band: Name of its priority class.
+        deadline: When it must have gone to the engine.
+        estimate: What it is expected to cost.
+        retry: Whether it repeats an earlier one.
+        mark: What it has in common with its repetitions; empty when nobody asks for that.
+        reservation: What its quotas were charged; None without quotas.
+        permit: Its right to be at the engine; None while it waits.
+        waiting: Its place in the queue; None when it needs none.
+        would: Why it should have been refused, when decisions are only counted.
+        fields: Headers about quotas for its answer.
+        add_usage: Whether the engine is asked for a usage that the client did not ask for.
+    """
+
+    __slots__ = (
+        "_admission", "_answered", "add_usage", "band", "caller", "deadline", "estimate", "fields", "mark", "permit",
+        "reservation", "retry", "waiting", "wish", "would",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        admission: Admission,
+        caller: Identity,
+        wish: Wish,
+        *,
+        band: str,
+        deadline: float,
+        estimate: Estimate,
+    ) -> None:
+        self._admission = admission
+        self.caller = caller
+        self.wish = wish
+        self.band = band
+        self.deadline = deadline
+        self.estimate = estimate
+        self.mark = b""
+        self.retry = False
+        self.add_usage = False
+        self.reservation: Reservation | None = None
+        self.permit: Permit | None = None
+        self.waiting: Waiting | None = None
+        self.would: Shed | None = None
+        self.fields: Fields = ()
+        self._answered = False
+
+    @property
+    def delay_seconds(self) -> float:
+        """How much later than it came it may start."""
+        return 0.0 if self.reservation is None else self.reservation.delay_seconds
+
+    def granted(self, permit: Permit) -> None:
+        """It may go to the engine now."""
+        self.waiting = None
+        self.permit = permit
+        self._admission.went_in(self)
+
+    def first_byte(self) -> None:
+        """The engine has begun to answer."""
+        if self.permit is not None:
+            self._answered = True
+            self.permit.first_byte(self._admission.now())
+            self._admission.room.advance()
+
+    def end(self, outcome: Outcome | None, *, served: bool, whole: bool, watch: UsageWatch | None) -> None:
+        """Its time at the engine is over.
+
+        Args:
+            outcome: What it says about the engine; None when it was cancelled.
+            served: Whether the engine took the request and did not answer with an error.
+            whole: Whether the client has its whole answer.
+            watch: What its answer showed; None when that cannot be read.
+        """
+        permit, self.permit = self.permit, None
+        if permit is None:
+            return
+        now = self._admission.now()
+        self._settle(now, watch, served=served, whole=whole)
+        if outcome is None:
+            permit.cancel(now)
+        else:
+            permit.finish(outcome, now)
+        if whole:
+            self._admission.retries.answered(self.mark)  # what comes next is no repetition
+        self._admission.room.advance()
+
+    def give_up(self) -> None:
+        """It leaves without having been at the engine."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            self._admission.room.give_place_back(waiting)
+        self.refund()
+        self._admission.room.advance()
+
+    def dropped(self) -> None:
+        """Its place in the queue is gone."""
+        self.waiting = None
+        self.refund()
+
+    def refund(self) -> None:
+        """Give the charge back."""
+        reservation, self.reservation = self.reservation, None
+        if reservation is not None:
+            reservation.cancel(self._admission.now())
+
+    def _settle(self, now: float, watch: UsageWatch | None, *, served: bool, whole: bool) -> None:
+        if not self._answered:
+            self.refund()
+            return
+        prompt, output = self.estimate.prompt_tokens, self.estimate.output_tokens
+        if not served:
+            prompt = output = 0
+        elif watch is not None:
+            if watch.generated_tokens is not None:
+                output = watch.generated_tokens
+            if watch.prompt_tokens is not None:
+                prompt = watch.prompt_tokens
+                if whole and watch.error is None and not watch.aborted:
+                    self._admission.costs.observe(self.estimate, prompt_tokens=prompt, output_tokens=output)
+        reservation, self.reservation = self.reservation, None
+        if reservation is not None:
+            reservation.settle(prompt, output, now=now)
