@@ -92,6 +92,10 @@ e2e-operator: env ## The operator's promises on the two-node cluster: truth, ava
 e2e-versions: env ## CRD and objects on the oldest and the newest API server (each builds for half an hour, once)
 	@$(PYTHON) -m pytest e2e/versions $(ARGS)
 
+.PHONY: e2e-clients
+e2e-clients: env ## Real clients and SDKs at a real limiter: what each surfaces, retries and waits for (ARGS="-k curl")
+	@$(PYTHON) -m e2e.clients $(ARGS)
+
 .PHONY: test-cluster
 test-cluster: env ## The local cluster and the image builders themselves, for real
 	@$(PYTHON) -m pytest -m cluster tests/cluster tests/images --ignore tests/cluster/test_kind_cluster.py $(ARGS)

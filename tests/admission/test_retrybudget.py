@@ -19,27 +19,30 @@ MARK = fingerprint("default /v1/completions", [b"{}"])
 
 
 @pytest.mark.parametrize(
-    ("after_seconds", "answered", "count", "is_retry"),
+    ("after_seconds", "end", "count", "is_retry"),
     [
-        pytest.param(None, False, 0, False, id="first time"),
-        pytest.param(None, False, 1, True, id="the client says so"),
-        pytest.param(1.0, False, 0, True, id="the same again while the first runs"),
-        pytest.param(MEMORY_SECONDS - 1, False, 0, True, id="the same again within two minutes"),
-        pytest.param(MEMORY_SECONDS, False, 0, False, id="the same again later"),
-        pytest.param(1.0, True, 0, False, id="the same again after an answer"),
-        pytest.param(1.0, True, 2, True, id="after an answer, but the client says so"),
+        pytest.param(1.0, (), 0, False, id="first time, or while the first is under way"),
+        pytest.param(1.0, (), 1, True, id="the client says so"),
+        pytest.param(
+            MEMORY_SECONDS - 1, ("unanswered",), 0, True, id="again within two minutes of an end without answer"
+        ),
+        pytest.param(MEMORY_SECONDS, ("unanswered",), 0, False, id="again later"),
+        pytest.param(1.0, ("answered",), 0, False, id="again after an answer"),
+        pytest.param(1.0, ("unanswered", "answered"), 0, False, id="again after a retry was answered"),
+        pytest.param(1.0, ("answered", "unanswered"), 0, True, id="again after an answer and an end without one"),
+        pytest.param(1.0, ("answered",), 2, True, id="after an answer, but the client says so"),
     ],
 )
 def test_a_retry_is_known_by_its_header_or_its_body(
-    after_seconds: float | None, answered: bool, count: int, is_retry: bool
+    after_seconds: float, end: tuple[str, ...], count: int, is_retry: bool
 ) -> None:
     budget, now = RetryBudget(20), 1000.0
-    if after_seconds is not None:
-        assert not budget.is_retry(MARK, retry_count=0, now=now)
-        if answered:
+    for one in end:
+        if one == "answered":
             budget.answered(MARK)
-        now += after_seconds
-    assert budget.is_retry(MARK, retry_count=count, now=now) is is_retry
+        else:
+            budget.unanswered(MARK, now)
+    assert budget.is_retry(MARK, retry_count=count, now=now + after_seconds) is is_retry
 
 
 def test_a_fingerprint_belongs_to_caller_and_body_and_not_to_how_it_was_read() -> None:
@@ -94,8 +97,8 @@ def test_a_storm_of_made_up_bodies_costs_bounded_memory_and_the_newest_are_known
     budget = RetryBudget(20)
     marks = [number.to_bytes(16, "big") for number in range(MEMORY_LIMIT + 100)]
     for mark in marks:
-        budget.is_retry(mark, retry_count=0, now=0.0)
-    assert len(budget._seen) == MEMORY_LIMIT
+        budget.unanswered(mark, 0.0)
+    assert len(budget._unanswered) == MEMORY_LIMIT
     assert budget.is_retry(marks[-1], retry_count=0, now=1.0)
     assert not budget.is_retry(marks[0], retry_count=0, now=1.0)
 

@@ -217,19 +217,22 @@ async def test_repetitions_are_refused_only_while_the_replica_is_busy(open_rig, 
             assert books(rig).retries == 1
 
 
-async def test_the_same_body_is_a_repetition_until_it_was_answered_whole(open_rig) -> None:
-    async with open_rig(concurrency=TWO) as rig:
+async def test_the_same_body_is_a_repetition_after_it_got_no_whole_answer(open_rig) -> None:
+    async with open_rig(concurrency={"maximum": 9}) as rig:
         held = rig.hold()
-        await rig.begin(named("a"))
-        await rig.until(lambda: len(held.calls) == 1)
-        await rig.begin(named("a"))
+        first, _ = await rig.begin(named("a")), await rig.begin(named("a"))
         await rig.until(lambda: len(held.calls) == 2)
-        assert books(rig).retries == 1
-        held.answer(0)
-        held.answer(1)
-        await rig.settled()
+        assert books(rig).retries == 0
+        first.reset()
+        await rig.until(lambda: books(rig).cancelled == 1)
         await rig.begin(named("a"))
         await rig.until(lambda: len(held.calls) == 3)
+        assert books(rig).retries == 1
+        held.answer(1)
+        held.answer(2)
+        await rig.settled()
+        await rig.begin(named("a"))
+        await rig.until(lambda: len(held.calls) == 4)
         assert books(rig).retries == 1
 
 
@@ -419,9 +422,9 @@ async def test_nobody_waits_any_more_once_decisions_are_not_enforced(open_rig, m
 async def decisions(rig) -> dict[object, int]:
     """Make the same mistakes at any replica and return what was decided about them."""
     admission, relay, held = rig.limiter.admission, rig.limiter.relay, rig.hold()
-    mistakes = ("at the engine", "waits", "finds the queue full", "so does this", "at the engine", "large" * 100)
+    mistakes = ("at the engine", "waits", "finds the queue full", "so does this", "again", "large" * 100)
     for count, name in enumerate(mistakes, 1):
-        await rig.begin(named(name))
+        await rig.begin(named(name), headers=f"x-stainless-retry-count: {int(name == 'again')}\r\n")
         await rig.until(
             lambda: len(held.calls) + len(admission.room) + sum(relay.refusals.values()) == count  # noqa: B023
         )
@@ -439,6 +442,7 @@ async def test_shadow_decides_the_same_and_refuses_nothing(open_rig) -> None:
         async with open_rig(mode=mode, **policy) as rig:
             found.append(await decisions(rig))
             assert len(rig.engine.calls) == (6 if mode == "Shadow" else 1)
+            assert rig.limiter.admission.retries.retries == 0
     sheds = {Shed.QUEUE_FULL: 2, Shed.RETRY_BUDGET: 1, Shed.NEVER_FITS: 1}
     assert found[0] == found[1] == {("normal", shed): count for shed, count in sheds.items()}
 

@@ -32,7 +32,7 @@ async def test_all_that_happens_to_requests_is_counted(open_rig) -> None:
         concurrency={"maximum": 1}, queue={"maxRequests": 2}, tenants=TRUSTED, rateLimits=[limit], retryBudgetPercent=0
     ) as rig:
         held = rig.hold()
-        await rig.begin(b'{"prompt": "%b"}' % (b"x" * 36))
+        await rig.begin(b'{"stream": true, "prompt": "%b"}' % (b"x" * 36))
         await rig.until(lambda: len(held.calls) == 1)
         late = await rig.queue(b"{ }", headers="x-penstock-deadline-ms: 100\r\n")
         await late.reply()
@@ -42,7 +42,7 @@ async def test_all_that_happens_to_requests_is_counted(open_rig) -> None:
         await rig.queue(b"{   }")
         await rig.queue(b"{    }", headers="x-penstock-priority: batch\r\n")
         await rig.post(b"{     }", headers="x-penstock-priority: batch\r\n")
-        await rig.post(b"{   }")  # a repetition
+        await rig.post(headers="x-stainless-retry-count: 1\r\n")
         await rig.post(b'{"prompt": "%b"}' % (b"x" * 10_000))
         found = await shown(rig)
         expected = {

@@ -58,7 +58,7 @@ def test_anthropic() -> None:
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_of_several_the_tightest_is_shown_and_all_are_named(dialect: Dialect) -> None:
-    views = view("wide", limit=1000, remaining=500), view("tight", limit=10, remaining=2), view("half", remaining=5)
+    views = view("wide", limit=1000, remaining=500), view("half", remaining=5), view("tight", limit=10, remaining=2)
     found = told(*views, dialect=dialect)
     shown = {name: value for name, value in found.items() if "remaining" in name}
     assert list(shown.values()) == ["2"]

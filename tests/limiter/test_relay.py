@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from penstock.api.engine import EngineType
 from penstock.engines.facts import RequestClass
 from penstock.limiter.exchange import End
 
@@ -355,3 +356,17 @@ async def test_a_slow_reader_slows_the_engine_and_fills_no_memory(rig) -> None:
     assert sent > before
     client.abort()
     await rig.settled()
+
+
+@pytest.mark.parametrize(("engine", "reused"), [(EngineType.VLLM, True), (EngineType.LLAMA_CPP, False)])
+async def test_a_connection_that_the_engine_closes_after_a_stream_is_not_used_again(open_rig, engine, reused) -> None:
+    """llama.cpp promises to keep it and closes it: a request sent into that moment would be lost."""
+
+    async def stream(call) -> None:
+        await call.send(SSE + chunk(EVENT) + b"0\r\n\r\n")
+
+    async with open_rig(settings_of={"engine_type": engine, "max_concurrency": 1}) as rig:
+        rig.engine.script = stream
+        for _ in range(2):
+            assert (await rig.post()).status == 200
+        assert (rig.engine.calls[0].writer is rig.engine.calls[1].writer) is reused

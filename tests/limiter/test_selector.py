@@ -123,7 +123,7 @@ class Alley(Street):
 
 @asynccontextmanager
 async def opened(watch: UsageWatch | None = None, first: bytes = CHUNK) -> AsyncIterator[Street]:
-    ChunkScanner().feed(TOKEN)  # its size is known from now on
+    ChunkScanner().feed(TOKEN + b"".join(other for other, _ in OTHERS.values()))  # these sizes are known from now on
     street = Street(watch, first)
     assert await street.read(len(first)) == first
     yield street

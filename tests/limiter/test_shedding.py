@@ -37,6 +37,7 @@ def test_each_reason_has_its_answer(shed: Shed, reason: Reason, status: int, slo
     answers = [refusal(shed, overload=overload, retry_after_seconds=None) for overload in (BUSY, SLOW_DOWN)]
     assert [(one.reason, one.status) for one in answers] == [(reason, status), (reason, slow_down)]
     assert all(one.message.endswith(".") and one.retry_after_seconds == 1 for one in answers)
+    assert all((one.kind == "server_error") == (one.status == 503) for one in answers)
 
 
 def test_every_reason_for_shedding_has_an_answer() -> None:
@@ -64,6 +65,9 @@ def test_the_time_to_come_back_is_never_none_and_never_above_a_minute(seconds: f
     headers = dict(refusal_headers(refused, jitter=jitter))
     after, milliseconds = int(headers[b"Retry-After"]), int(headers[b"retry-after-ms"])
     assert 1 <= after <= LONGEST_RETRY_AFTER_SECONDS
+    # Who comes back after a minute to a quota that needs longer is refused again.
+    in_vain = kind != "gate" and (refused.retry_after_seconds or 0) > LONGEST_RETRY_AFTER_SECONDS
+    assert (headers.get(b"x-should-retry") == b"false") == in_vain
     assert min(seconds, LONGEST_RETRY_AFTER_SECONDS) <= after
     assert min(seconds, LONGEST_RETRY_AFTER_SECONDS) * 1000 <= milliseconds <= LONGEST_RETRY_AFTER_SECONDS * 1000
 

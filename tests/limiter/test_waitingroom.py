@@ -109,7 +109,7 @@ class Replica:
         self.admission.configure(Policy.parse(json.dumps(policy))[0])
 
     def ask(self, *, prompt: str = "x", n: int = 1, priority: str = "normal", deadline_ms: int = 60_000) -> Client:
-        body = json.dumps({"prompt": prompt, "n": n, "max_tokens": 10}).encode()
+        body = json.dumps({"prompt": prompt, "n": n, "max_tokens": 10, "stream": True}).encode()
         head = parse_request(
             f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
             f"x-penstock-priority: {priority}\r\nx-penstock-deadline-ms: {deadline_ms}\r\n\r\n".encode()
@@ -335,3 +335,41 @@ def test_the_time_held_by_a_pace_is_part_of_the_time_a_request_may_wait() -> Non
     replica.clock.move(0.002)
     assert client.refused is not None
     assert client.refused.reason is Reason.QUEUE_TIMEOUT
+
+
+def test_who_was_sent_away_while_held_by_a_pace_is_not_asked_about_later() -> None:
+    pace = {"name": "pace", "algorithm": "LeakyBucket", "limit": 10, "windowSeconds": 10}
+    replica = Replica(rateLimits=[pace])
+    replica.ask()
+    client = replica.ask(prompt="y")
+    replica.admission.room.refuse_all(GONE)
+    replica.clock.move(10)
+    assert client.refused is GONE
+    assert len(replica.at_engine) == 1
+
+
+def test_the_first_byte_of_an_answer_gives_the_prompt_back() -> None:
+    replica = Replica()
+    replica.ask(prompt="x" * 360)
+    assert replica.admission.gate.prefill_backlog == 100
+    next(iter(replica.at_engine)).first_byte()
+    assert replica.admission.gate.prefill_backlog == 0
+
+
+@pytest.mark.parametrize(
+    ("whole", "fault", "learned"),
+    [(True, {}, True), (False, {}, False), (True, {"aborted": True}, False), (True, {"prompt_tokens": None}, False)],
+    ids=["whole", "left", "given up", "not reported"],
+)
+def test_only_whole_answers_teach_what_requests_cost(whole: bool, fault: dict[str, object], learned: bool) -> None:
+    replica = Replica()
+    replica.ask(prompt="x" * 3600)
+    visit = replica.at_engine and next(iter(replica.at_engine))
+    visit.first_byte()
+    watch = UsageWatch(Kind.COMPLETIONS, stream=True)
+    for name, value in ({"prompt_tokens": 3000, "output_tokens": 5} | fault).items():
+        setattr(watch, name, value)
+    del replica.at_engine[visit]
+    visit.end(Outcome.SUCCESS, served=True, whole=whole, watch=watch)
+    replica.ask(prompt="x" * 3600)
+    assert (next(iter(replica.at_engine)).estimate.prompt_tokens > 1000) is learned

@@ -6,16 +6,17 @@ most a share of all requests admitted in the last ten seconds, and a small numbe
 serves the retry of its only client.
 
 A request is a retry when its client says so (`x-stainless-retry-count`), or when the same caller sent the same body
-within two minutes and that one was not answered whole. So callers that ask the same thing again after an answer are
-not taken for retries; `answered` forgets them.
+before and has had no whole answer to it in the two minutes since: it was refused, it failed, or the client left. So
+callers that ask the same thing several times at once, or again after an answer, are not taken for retries.
 
-| asked again | earlier one answered | count in the header | is a retry |
+| the same body came before | and | count in the header | is a retry |
 |---|---|---|---|
 | no | | 0 or none | no |
 | no | | > 0 | yes |
-| within 120 s | no | any | yes |
-| within 120 s | yes | 0 or none | no |
-| later | | 0 or none | no |
+| yes | it is still under way | 0 or none | no |
+| yes | it ended without a whole answer less than 120 s ago | any | yes |
+| yes | it ended so before that | 0 or none | no |
+| yes | it was answered | 0 or none | no |
 """
 
 from __future__ import annotations
@@ -62,27 +63,31 @@ class RetryBudget:
         self.percent = percent
         self.retries = 0
         self.refused = 0
-        self._seen: OrderedDict[bytes, float] = OrderedDict()
+        self._unanswered: OrderedDict[bytes, float] = OrderedDict()
         self._admitted = Recent()
         self._admitted_retries = Recent()
 
     def is_retry(self, mark: bytes, *, retry_count: int, now: float) -> bool:
-        """Say whether a request is a retry, and remember it.
+        """Say whether a request is a retry.
 
         Args:
             mark: Its `fingerprint`.
             retry_count: What its client says; 0 when it says nothing.
             now: Seconds.
         """
-        last = self._seen.pop(mark, None)
-        self._seen[mark] = now
-        if len(self._seen) > MEMORY_LIMIT:
-            self._seen.popitem(last=False)
-        return retry_count > 0 or (last is not None and now - last < MEMORY_SECONDS)
+        ended = self._unanswered.get(mark)
+        return retry_count > 0 or (ended is not None and now - ended < MEMORY_SECONDS)
+
+    def unanswered(self, mark: bytes, now: float) -> None:
+        """Remember a request that ended without a whole answer: the same again is a retry of it."""
+        self._unanswered.pop(mark, None)
+        self._unanswered[mark] = now
+        if len(self._unanswered) > MEMORY_LIMIT:
+            self._unanswered.popitem(last=False)
 
     def answered(self, mark: bytes) -> None:
         """Forget a request whose client has its whole answer: what comes next is no retry of it."""
-        self._seen.pop(mark, None)
+        self._unanswered.pop(mark, None)
 
     def allows(self, now: float) -> bool:
         """Say whether one more retry may be admitted, and count it as refused when not."""

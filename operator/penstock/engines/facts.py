@@ -93,6 +93,7 @@ class EngineFacts:
         metrics_path: Prometheus text.
         poll_interval_seconds: Health and metrics may be read this often without disturbing the engine.
         idle_connection_seconds: The engine closes connections that are idle for this long.
+        reuse_after_stream: Whether it keeps a connection open after an answer in chunks.
         allowed_paths: Paths that clients may call, without query; everything else is refused.
         metrics: The signals in its metrics.
         share_process_namespace: Whether the pod's containers share one process namespace, so that the engine is not
@@ -110,6 +111,7 @@ class EngineFacts:
     metrics_path: str
     poll_interval_seconds: float
     idle_connection_seconds: float
+    reuse_after_stream: bool
     allowed_paths: Mapping[str, RequestClass]
     metrics: MetricNames
     share_process_namespace: bool

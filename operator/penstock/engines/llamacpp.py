@@ -51,6 +51,7 @@ FACTS = EngineFacts(
     # Reading more often than this keeps the server from noticing clients that have left.
     poll_interval_seconds=2.0,
     idle_connection_seconds=5.0,
+    reuse_after_stream=False,  # it closes the connection, whatever its Keep-Alive header says
     allowed_paths=paths(
         generation=(
             "/apply-template",

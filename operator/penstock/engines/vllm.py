@@ -54,6 +54,7 @@ FACTS = EngineFacts(
     idle_connection_seconds=5.0,
     # Left out on purpose: /invocations (inference by another name), /load, /ping, adapters, scaling, profiling, sleep,
     # weight updates and all that a development server offers.
+    reuse_after_stream=True,
     allowed_paths=paths(
         generation=(
             "/classify",

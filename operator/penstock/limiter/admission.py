@@ -160,8 +160,13 @@ class Admission:
             return visit
         body = request.whole_body()
         visit = self._visit(request.head, caller, self._wish(route, body))
-        self._check_retry(visit, request.head, fingerprint(f"{caller.tenant} {route.path}", (body,)))
-        visit.reservation = self._reserve(visit, route)
+        visit.mark = fingerprint(f"{caller.tenant} {route.path}", (body,))
+        try:
+            self._check_retry(visit, request.head)
+            visit.reservation = self._reserve(visit, route)
+        except Refused:
+            self.retries.unanswered(visit.mark, self.now())
+            raise
         if self.mode is AdmissionMode.ENFORCE:
             visit.fields = self.charges.fields(caller, dialect=route.dialect, now=self.now())
         if visit.wish.can_add_usage and self.charges.count_tokens:
@@ -218,15 +223,14 @@ class Admission:
                 raise
             return _unread(route)
 
-    def _check_retry(self, visit: Visit, head: RequestHead, mark: bytes) -> None:
+    def _check_retry(self, visit: Visit, head: RequestHead) -> None:
         """Find out whether a request is a repetition that is one too many; while nobody has to wait it does no harm.
 
         Raises:
             Refused: it is.
         """
         now = self.now()
-        visit.mark = mark
-        visit.retry = self.retries.is_retry(mark, retry_count=int(number(head, RETRY_COUNT_HEADER) or 0), now=now)
+        visit.retry = self.retries.is_retry(visit.mark, retry_count=int(number(head, RETRY_COUNT_HEADER) or 0), now=now)
         is_busy = self.gate.depth > 0 or self.gate.in_flight >= self.gate.limit.value
         if visit.retry and is_busy and not self.retries.allows(now):
             self._note_shed(visit, Shed.RETRY_BUDGET)
@@ -269,7 +273,8 @@ class Admission:
             tenant=visit.caller.tenant,
             weight=visit.caller.limits.weight,
             requests=visit.wish.sequences,
-            prefill_tokens=visit.estimate.prompt_tokens,
+            # An answer in one piece does not show when its prompt was worked off, so it says nothing of that rate.
+            prefill_tokens=visit.estimate.prompt_tokens if visit.wish.stream else 0,
             cost=visit.estimate.cost,
             budget_seconds=visit.deadline - now,
             retry=visit.retry,

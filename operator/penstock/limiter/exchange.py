@@ -191,7 +191,7 @@ class Exchange:
             watch=self._watch,
         )
         self._status = head.status
-        self._reusable = head.keep_alive
+        self._reusable = head.keep_alive and (head.length != CHUNKED or relay.reuse_after_stream)
         self._close = not client.keep_alive or passage.ends_with_connection or relay.closing
         fields = () if visit is None else visit.fields
         shown = client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk, extra=fields)

@@ -78,6 +78,7 @@ class Limiter:
             admission=self.admission,
             budget=BodyBudget(body_budget_bytes),
             allowed_paths=facts.allowed_paths,
+            reuse_after_stream=facts.reuse_after_stream,
             read_seconds=self._times.engine_read_seconds,
         )
         self.poller = Poller(facts=facts, pool=pool, loop=loop)

@@ -193,7 +193,10 @@ def refusal_headers(refused: Refused, *, jitter: float) -> list[tuple[bytes, byt
         milliseconds = min(seconds * (1 + jitter / 2), LONGEST_RETRY_AFTER_SECONDS) * 1000
         headers.append((b"Retry-After", b"%d" % math.ceil(seconds)))
         headers.append((b"retry-after-ms", b"%d" % math.ceil(milliseconds)))
-    if SHAPES[refused.reason].hopeless:
+    too_soon = (
+        refused.retry_after_seconds or 0
+    ) > LONGEST_RETRY_AFTER_SECONDS  # what is told: a quota has not room then
+    if SHAPES[refused.reason].hopeless or (too_soon and refused.reason is Reason.RATE_LIMIT_EXCEEDED):
         headers.append((b"x-should-retry", b"false"))
     headers += refused.fields
     if refused.allow:

@@ -44,6 +44,7 @@ class Relay:
         ends: How many exchanges ended, by class and end.
         refusals: How many requests were refused, by reason.
         traffic: Counts what passages send to clients themselves.
+        reuse_after_stream: Whether the engine keeps a connection open after an answer in chunks.
         read_seconds: How long the engine may take for a read request.
         maximum_body_mebibytes: From the policy.
         admits, leaving: Follow the drain.
@@ -59,6 +60,7 @@ class Relay:
         admission: Admission,
         budget: BodyBudget,
         allowed_paths: Mapping[str, RequestClass],
+        reuse_after_stream: bool,
         read_seconds: float,
     ) -> None:
         self.loop = loop
@@ -70,6 +72,7 @@ class Relay:
         self.ends: dict[tuple[RequestClass, End], int] = {(kind, end): 0 for kind in RequestClass for end in End}
         self.refusals: dict[Reason, int] = dict.fromkeys(Reason, 0)
         self.traffic = Traffic()
+        self.reuse_after_stream = reuse_after_stream
         self.read_seconds = read_seconds
         self.engine_host = f"{pool.host}:{pool.port}".encode()
         self.maximum_body_mebibytes = MAXIMUM_BODY_MEBIBYTES

@@ -45,7 +45,8 @@ def refusal(shed: Shed, *, overload: OverloadStatus, retry_after_seconds: float 
         retry_after_seconds: When to try again; None when that is not known.
     """
     status = STATUSES[overload] if shed in _OF_OVERLOAD else None
-    return Refused(_REASONS[shed], _MESSAGES[shed], status=status, retry_after_seconds=retry_after_seconds)
+    kind = "overloaded" if status == STATUSES[OverloadStatus.TOO_MANY_REQUESTS] else None
+    return Refused(_REASONS[shed], _MESSAGES[shed], status=status, kind=kind, retry_after_seconds=retry_after_seconds)
 
 
 def pace_refusal(delay_seconds: float, *, patience_seconds: float, fields: Fields) -> Refused:

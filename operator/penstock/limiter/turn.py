@@ -59,7 +59,6 @@ class Turn:
 
     def refused(self, refused: Refused) -> None:
         """Tell the client that it cannot be served."""
-        self._request.job = None
         self._connection.refuse(refused)
 
     # ---- as a job

@@ -122,7 +122,9 @@ class Visit:
         else:
             permit.finish(outcome, now)
         if whole:
-            self._admission.retries.answered(self.mark)  # what comes next is no repetition
+            self._admission.retries.answered(self.mark)
+        else:
+            self._admission.retries.unanswered(self.mark, now)
         self._admission.room.advance()
 
     def give_up(self) -> None:
@@ -130,12 +132,14 @@ class Visit:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             self._admission.room.give_place_back(waiting)
+        self._admission.retries.unanswered(self.mark, self._admission.now())
         self.refund()
         self._admission.room.advance()
 
     def dropped(self) -> None:
         """Its place in the queue is gone."""
         self.waiting = None
+        self._admission.retries.unanswered(self.mark, self._admission.now())
         self.refund()
 
     def refund(self) -> None:

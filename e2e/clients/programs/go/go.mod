@@ -1,0 +1,3 @@
+module penstock.dev/e2e/clients
+
+go 1.26
