@@ -19,7 +19,7 @@ POLL_SECONDS = 0.02
 
 SPECS: dict[str, dict[str, Any]] = {
     "LlamaCpp": {
-        "engine": {"type": "LlamaCpp", "version": "b11434", "contextLength": 1024, "maxConcurrency": 4},
+        "engine": {"type": "LlamaCpp", "version": "b11434", "contextLength": 1024, "maxConcurrency": 8},
         "model": {"name": "smollm2-135m", "source": {"baked": {"path": "/models/smollm2.gguf"}}},
         "resources": {"requests": {"cpu": "200m", "memory": "400Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
     },
