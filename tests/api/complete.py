@@ -52,6 +52,49 @@ _EVERY_VOLUME = [
     },
 ]
 
+_SELECTOR = {
+    "matchLabels": {"app.kubernetes.io/name": "cache", "empty": ""},
+    "matchExpressions": [
+        {"key": "team", "operator": "In", "values": ["search", "x" * 63]},
+        {"key": f"{'x' * 189}/{'y' * 63}", "operator": "DoesNotExist"},
+    ],
+}
+
+_POD_TERM = {
+    "topologyKey": "topology.kubernetes.io/zone",
+    "labelSelector": _SELECTOR,
+    "namespaces": ["models"],
+    "namespaceSelector": _SELECTOR,
+    "matchLabelKeys": ["pod-template-hash"],
+    "mismatchLabelKeys": ["tenant"],
+}
+
+_POD_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": [_POD_TERM],
+    "preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 100, "podAffinityTerm": _POD_TERM},
+        {"weight": 1, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}},
+    ],
+}
+
+_NODE_TERM = {
+    "matchExpressions": [
+        {"key": "cloud.google.com/gke-accelerator", "operator": "NotIn", "values": ["nvidia-t4", ""]},
+        {"key": "cores", "operator": "Gt", "values": ["7"]},
+        {"key": "spot", "operator": "Exists"},
+    ],
+    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1.example"]}],
+}
+
+_AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NODE_TERM, {}]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "preference": _NODE_TERM}],
+    },
+    "podAffinity": _POD_AFFINITY,
+    "podAntiAffinity": _POD_AFFINITY,
+}
+
 _POD = {
     "labels": {"team": "search", "example.com/cost-centre": "42"},
     "annotations": {"example.com/note": "any text at all"},
@@ -60,13 +103,7 @@ _POD = {
         {"key": "nvidia.com/gpu", "operator": "Exists"},
         {"key": "pool", "operator": "Equal", "value": "gpu", "effect": "NoExecute", "tolerationSeconds": 60},
     ],
-    "affinity": {
-        "podAntiAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [
-                {"weight": 1, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}}
-            ]
-        }
-    },
+    "affinity": _AFFINITY,
     "topologySpreadConstraints": [
         {
             "topologyKey": "topology.kubernetes.io/zone",
@@ -258,6 +295,41 @@ SMALL: dict[str, dict[str, Any]] = {
         limiter={},
     ),
     "open to everyone": backend(tenants={"default": {}}),
+    "names that look odd and are right": backend(
+        resources={"limits": {"example.com/a.b_c": 1}},
+        pod={
+            "nodeSelector": {"a--b.c/D_e.f": ""},
+            "tolerations": [{"key": "x" * 63, "operator": "Exists"}],
+            "priorityClassName": "a.b--c",
+            "volumes": [
+                {"name": "v", "csi": {"driver": "CSI.Example"}},
+                {"name": "k", "secret": {"secretName": "s", "items": [{"key": ".a..b", "path": "p"}]}},
+                {
+                    "name": "e",
+                    "ephemeral": {
+                        "volumeClaimTemplate": {
+                            "spec": {
+                                "accessModes": ["ReadWriteOncePod"],
+                                "storageClassName": "",
+                                "resources": {"requests": {"storage": 1073741824}},
+                            }
+                        }
+                    },
+                },
+                {
+                    "name": "f",
+                    "ephemeral": {
+                        "volumeClaimTemplate": {
+                            "spec": {
+                                "accessModes": ["ReadWriteOnce", "ReadOnlyMany"],
+                                "resources": {"requests": {"storage": "0.5Gi"}},
+                            }
+                        }
+                    },
+                },
+            ],
+        },
+    ),
     "each address a tenant": backend(tenants={"identifyBy": "ClientAddress"}),
     "one class of requests": backend(admission={"priorityClasses": [{"name": "normal"}]}),
 }

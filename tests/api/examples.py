@@ -12,7 +12,7 @@ from penstock.api.crd import schema
 
 Value = Any
 MATCHES = re.compile(r"self\.matches\('(.*)'\)", re.DOTALL)
-KEYS_MATCH = re.compile(r"!self\.exists\(k, (!?)k\.matches\('(.*)'\)\)", re.DOTALL)
+KEYS_MATCH = re.compile(r"!self\.exists\(k, (?:k\.size\(\) > (\d+) \|\| )?(!?)k\.matches\('(.*)'\)\)", re.DOTALL)
 
 CRD_SCHEMA = schema()
 
@@ -59,8 +59,10 @@ def for_jsonschema(node: dict[str, Value]) -> dict[str, Value]:
             result["pattern"] = _unquoted(match[1])
         keys = KEYS_MATCH.fullmatch(rule["rule"])
         if keys:
-            names = {"pattern": _whole(_unquoted(keys[2]))}
-            result.setdefault("allOf", []).append({"propertyNames": names if keys[1] else {"not": names}})
+            names: dict[str, Value] = {"pattern": _whole(_unquoted(keys[3]))}
+            names = names if keys[2] else {"not": names}
+            names |= {"maxLength": int(keys[1])} if keys[1] else {}
+            result.setdefault("allOf", []).append({"propertyNames": names})
     if "pattern" in result:
         result["pattern"] = _whole(result["pattern"])
     return result

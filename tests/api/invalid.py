@@ -17,6 +17,13 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "models", "path": "/m.gguf"}}
 HUB = {"huggingFace": {"repository": "acme/tiny-gguf", "file": "tiny.gguf"}}
 KEYS = {"keysSecretRef": {"name": "keys"}}
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+PLACE = {"topologyKey": "kubernetes.io/hostname"}
+NODE_LABELS = f"spec.pod.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0]"
+POD_TERM = f"spec.pod.affinity.podAffinity.{REQUIRED}[0]"
+TEMPLATE = "spec.pod.volumes[0].ephemeral.volumeClaimTemplate"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Invalid:
@@ -63,6 +70,22 @@ def environment(*variables: dict[str, Any]) -> dict[str, Any]:
 def pod(**parts: Any) -> dict[str, Any]:
     """Return a backend with these parts of the pod."""
     return backend(pod=parts)
+
+
+def node_labels(condition: dict[str, Any]) -> dict[str, Any]:
+    """Return a backend that needs nodes with a label."""
+    return pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [condition]}]}}})
+
+
+def pods(**fields: Any) -> dict[str, Any]:
+    """Return a backend whose replicas run near other pods, with fields of the term replaced."""
+    return pod(affinity={"podAffinity": {REQUIRED: [{**PLACE, **fields}]}})
+
+
+def claim_template(metadata: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """Return a backend with a claim for each pod, with parts of the claim replaced."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **fields}
+    return volumes({"name": "x", "ephemeral": {"volumeClaimTemplate": {"metadata": metadata or {}, "spec": spec}}})
 
 
 def volumes(*entries: dict[str, Any]) -> dict[str, Any]:
@@ -462,11 +485,229 @@ _POD = (
         words="belongs to `whenUnsatisfiable: DoNotSchedule`",
     ),
     Invalid(
+        name="a toleration of a key that is none",
+        body=pod(tolerations=[{"key": "a b", "operator": "Exists"}]),
+        field="spec.pod.tolerations[0].key",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="a spread over a label that is none",
+        body=pod(topologySpreadConstraints=[{"topologyKey": "a//b"}]),
+        field="spec.pod.topologySpreadConstraints[0].topologyKey",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="a label of nodes with too long a name",
+        body=pod(nodeSelector={"example.com/" + "x" * 64: "y"}),
+        field="spec.pod.nodeSelector",
+        words="at most 63 characters after `/`",
+    ),
+    Invalid(
+        name="a label of nodes with too long a prefix",
+        body=pod(nodeSelector={"x" * 1100 + "/y": "z"}),
+        field="spec.pod.nodeSelector",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="a label of nodes whose prefix has an empty part",
+        body=pod(nodeSelector={"example..com/x": "y"}),
+        field="spec.pod.nodeSelector",
+        words="`example..com/x`: must be a key",
+    ),
+    Invalid(
+        name="a label's value that is too long",
+        body=pod(nodeSelector={"disk": "x" * 64}),
+        field="spec.pod.nodeSelector.disk",
+        words="63",
+    ),
+    Invalid(
+        name="a name with an empty part",
+        body=pod(priorityClassName="a..b"),
+        field="spec.pod.priorityClassName",
+        words="must be an object's name",
+    ),
+    Invalid(
+        name="a key of a Secret that climbs",
+        body=volumes({"name": "x", "secret": {"secretName": "s", "items": [{"key": "..", "path": "p"}]}}),
+        field="spec.pod.volumes[0].secret.items[0].key",
+        words="not starting with `..`",
+    ),
+    Invalid(
+        name="a driver that is no name",
+        body=volumes({"name": "x", "csi": {"driver": "a b"}}),
+        field="spec.pod.volumes[0].csi.driver",
+        words="must be a driver's name, such as csi.example.com",
+    ),
+    Invalid(
+        name="a setting of a driver with too long a key",
+        body=volumes({"name": "x", "csi": {"driver": "csi.example", "volumeAttributes": {"x" * 254: "y"}}}),
+        field="spec.pod.volumes[0].csi.volumeAttributes",
+        words="plain characters, at most 253",
+    ),
+    Invalid(
+        name="a label of a claim that is none",
+        body=claim_template(metadata={"labels": {"my team": "a"}}),
+        field=f"{TEMPLATE}.metadata.labels",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="a value of a claim's label that is none",
+        body=claim_template(metadata={"labels": {"team": "a b"}}),
+        field=f"{TEMPLATE}.metadata.labels[team]",
+        words="starting and ending with a letter or digit",
+        model_field=f"{TEMPLATE}.metadata.labels.team",
+    ),
+    Invalid(
+        name="an annotation of a claim that is none",
+        body=claim_template(metadata={"annotations": {"a/b/c": "x"}}),
+        field=f"{TEMPLATE}.metadata.annotations",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="a storage class that is no name",
+        body=claim_template(storageClassName="A b"),
+        field=f"{TEMPLATE}.spec.storageClassName",
+        words="must be a StorageClass's name",
+    ),
+    Invalid(
+        name="a claim of no size",
+        body=claim_template(resources={"requests": {"cpu": "1"}}),
+        field=f"{TEMPLATE}.spec.resources.requests.storage",
+        words="Required value",
+        model_words="Field required",
+    ),
+    Invalid(
+        name="a claim of nothing",
+        body=claim_template(resources={"requests": {"storage": "0Gi"}}),
+        field=f"{TEMPLATE}.spec.resources.requests.storage",
+        words="should match",
+    ),
+    Invalid(
+        name="a claim that one pod mounts and others too",
+        body=claim_template(accessModes=["ReadWriteOncePod", "ReadWriteMany"]),
+        field=f"{TEMPLATE}.spec.accessModes",
+        words="goes with no other mode",
+    ),
+    *(
+        Invalid(
+            name=f"a resource called {name[:12]}",
+            body=backend(resources={"limits": {name: "1"}}),
+            field="spec.resources.limits",
+            words="must be a resource such as cpu or nvidia.com/gpu",
+        )
+        for name in ("a//b", "../../x", "a b", "x" * 1100 + "/y")
+    ),
+    Invalid(
+        name="a resource of the limiter that has no name",
+        body=backend(limiter={"resources": {"requests": {"": "1"}}}),
+        field="spec.limiter.resources.requests",
+        words="must be a resource such as cpu or nvidia.com/gpu",
+    ),
+    Invalid(
         name="affinity as text",
         body=pod(affinity="spread"),
         field="spec.pod.affinity",
         words="must be of type object",
         model_words="an object",
+    ),
+    Invalid(
+        name="an affinity that is a list",
+        body=pod(affinity={"nodeAffinity": []}),
+        field="spec.pod.affinity.nodeAffinity",
+        words="must be of type object",
+        model_words="an object",
+    ),
+    Invalid(
+        name="an affinity of another type inside",
+        body=pod(affinity={"nodeAffinity": {REQUIRED: "x"}}),
+        field=f"spec.pod.affinity.nodeAffinity.{REQUIRED}",
+        words="must be of type object",
+        model_words="an object",
+    ),
+    Invalid(
+        name="terms of nodes with a letter missing",
+        body=pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerm": []}}}),
+        field=f"spec.pod.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+        words="Required value",
+        model_words="Field required",
+    ),
+    Invalid(
+        name="no terms of nodes",
+        body=pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}),
+        field=f"spec.pod.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+        words="at least 1 item",
+    ),
+    Invalid(
+        name="a comparison of nodes with several numbers",
+        body=node_labels({"key": "cores", "operator": "Gt", "values": ["1", "2"]}),
+        field=f"{NODE_LABELS}.values",
+        words="`Gt` and `Lt` one",
+    ),
+    Invalid(
+        name="a comparison of nodes with nothing",
+        body=node_labels({"key": "disk", "operator": "In"}),
+        field=f"{NODE_LABELS}.values",
+        words="`In` and `NotIn` take `values`",
+    ),
+    Invalid(
+        name="a label of nodes in an affinity that is none",
+        body=node_labels({"key": "a b", "operator": "Exists"}),
+        field=f"{NODE_LABELS}.key",
+        words="should match",
+    ),
+    Invalid(
+        name="a node by another field",
+        body=pod(
+            affinity={
+                "nodeAffinity": {
+                    REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchFields": [{"key": "metadata.namespace", "operator": "In", "values": ["x"]}]}
+                        ]
+                    }
+                }
+            }
+        ),
+        field=f"spec.pod.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchFields[0].key",
+        words='supported values: "metadata.name"',
+        model_words="'metadata.name'",
+    ),
+    Invalid(
+        name="a weight with a fraction",
+        body=pod(affinity={"podAntiAffinity": {PREFERRED: [{"weight": 1.5, "podAffinityTerm": PLACE}]}}),
+        field=f"spec.pod.affinity.podAntiAffinity.{PREFERRED}[0].weight",
+        words="must be of type integer",
+        model_words="valid integer",
+    ),
+    Invalid(
+        name="a weight of nothing",
+        body=pod(affinity={"podAntiAffinity": {PREFERRED: [{"weight": 0, "podAffinityTerm": PLACE}]}}),
+        field=f"spec.pod.affinity.podAntiAffinity.{PREFERRED}[0].weight",
+        words="greater than or equal to 1",
+    ),
+    Invalid(
+        name="an affinity without a place",
+        body=pods(topologyKey=""),
+        field=f"{POD_TERM}.topologyKey",
+        words="should match",
+    ),
+    Invalid(
+        name="an affinity in a namespace that is none",
+        body=pods(namespaces=["Team_A"]),
+        field=f"{POD_TERM}.namespaces[0]",
+        words="should match",
+    ),
+    Invalid(
+        name="an affinity to labels that are none",
+        body=pods(labelSelector={"matchLabels": {"my team": "a"}}),
+        field=f"{POD_TERM}.labelSelector.matchLabels",
+        words="must be a key such as team or example.com/team",
+    ),
+    Invalid(
+        name="an affinity to namespaces whose label has a value and needs none",
+        body=pods(namespaceSelector={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}),
+        field=f"{POD_TERM}.namespaceSelector.matchExpressions[0].values",
+        words="the others none",
     ),
     Invalid(
         name="root",
@@ -967,16 +1208,22 @@ STALLED = (
         words="mount below it or choose another path",
     ),
     Invalid(
-        name="an unknown kind of affinity",
-        body=pod(affinity={"podAntiaffinity": {}}),
-        field="spec.pod.affinity.podAntiaffinity",
-        words="write one of nodeAffinity, podAffinity, podAntiAffinity",
+        name="keys that narrow no selector",
+        body=pods(matchLabelKeys=["pod-template-hash"]),
+        field=f"{POD_TERM}.labelSelector",
+        words="`matchLabelKeys` and `mismatchLabelKeys` narrow it",
     ),
     Invalid(
-        name="an affinity that is a list",
-        body=pod(affinity={"nodeAffinity": []}),
-        field="spec.pod.affinity.nodeAffinity",
-        words="must be an object",
+        name="a key that must match and must not",
+        body=pods(labelSelector={}, matchLabelKeys=["a", "b"], mismatchLabelKeys=["b"]),
+        field=f"{POD_TERM}.mismatchLabelKeys",
+        words="`b` is in `matchLabelKeys` too",
+    ),
+    Invalid(
+        name="a device that only quotas know",
+        body=backend(resources={"limits": {"requests.example.com/gpu": 1}}),
+        field="spec.resources.limits.requests.example.com/gpu",
+        words="write the device itself, such as nvidia.com/gpu",
     ),
     Invalid(
         name="half a GPU",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.quantity import QUANTITY_PATTERN, amount
+from penstock.api.quantity import POSITIVE_PATTERN, QUANTITY_PATTERN, amount
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,8 @@ def test_whatever_the_schema_lets_in_can_be_read(text: str) -> None:
 def test_other_text_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="such as 500m or 16Gi"):
         amount(text)
+
+
+@given(st.from_regex(QUANTITY_PATTERN.removesuffix("$") + r"\Z", alphabet="0123456789.+mGiek"))
+def test_positive_quantities_are_all_but_nothing(text: str) -> None:
+    assert (re.fullmatch(POSITIVE_PATTERN, text) is not None) == (amount(text) > 0)

@@ -26,6 +26,7 @@ from tests.api.examples import (
 
 Schema = dict[str, Any]
 NODES = nodes(CRD_SCHEMA)
+KINDS_OF_AFFINITY = CRD_SCHEMA["properties"]["spec"]["properties"]["pod"]["properties"]["affinity"]["properties"]
 TEXT = st.text(alphabet=string.ascii_letters + string.digits + "._-/:,= \n", max_size=12)
 
 
@@ -68,7 +69,8 @@ def _arrays(node: Schema) -> st.SearchStrategy[list[Any]]:
 def _objects(node: Schema) -> st.SearchStrategy[dict[str, Any]]:
     if "additionalProperties" in node:
         good = st.sampled_from(["cpu", "memory", "nvidia.com/gpu"])
-        bad = st.sampled_from(["", "a b", "serving.penstock.dev/backend", "app.kubernetes.io/name", "a/b/c", "x\n"])
+        own = ["serving.penstock.dev/backend", "app.kubernetes.io/name"]
+        bad = st.sampled_from(["", "a b", *own, "a/b/c", "a..b/c", "x\n", "x" * 64, "x" * 252 + "/y"])
         names = _mostly(good, bad, one_in=12) if node.get("x-kubernetes-validations") else good
         return st.dictionaries(names, values(node["additionalProperties"]))
     fields = {name: values(field) for name, field in node.get("properties", {}).items()}
@@ -130,6 +132,14 @@ def test_every_part_of_the_schema_is_structural() -> None:
         assert set(node.get("required", ())) <= node.get("properties", {}).keys(), path
 
 
+def test_nothing_is_kept_that_is_not_described_by_type() -> None:
+    """Whatever the API server keeps unread may be nested until no reader of JSON survives it."""
+    for path, node in NODES:
+        assert "x-kubernetes-preserve-unknown-fields" not in node, path
+        assert node.get("type") != "object" or {"properties", "additionalProperties"} & set(node), path
+        assert isinstance(node.get("additionalProperties", {}), dict), path
+
+
 def test_every_list_and_map_is_bounded() -> None:
     """Without a bound, the estimated cost of a rule about it is over the API server's budget."""
     for path, node in NODES:
@@ -140,8 +150,9 @@ def test_every_list_and_map_is_bounded() -> None:
 
 
 def test_every_field_is_described() -> None:
-    """The descriptions are what `kubectl explain` prints."""
-    own = [path for path, _ in NODES if not path.startswith((".apiVersion", ".kind", ".metadata"))]
+    """The descriptions are what `kubectl explain` prints; it explains Kubernetes' own types under `pod`."""
+    elsewhere = (".apiVersion", ".kind", ".metadata", *(f".spec.pod.affinity.{kind}." for kind in KINDS_OF_AFFINITY))
+    own = [path for path, _ in NODES if not path.startswith(elsewhere)]
     described = {path for path, node in NODES if node.get("description", "").endswith((".", ")"))}
     assert [path for path in own if path not in described and not path.endswith(("[]", "{}"))] == []
 
@@ -172,14 +183,18 @@ class _Loop(BaseModel):
     inner: _Loop | None = None
 
 
+class _Anything(BaseModel):
+    field: dict[str, Any] = {}
+
+
 class _Float(BaseModel):
     field: int = Field(default=2, gt=1)
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
-    [(_Union, "a union"), (_Loop, "refers to itself"), (_Float, "exclusiveMinimum")],
-    ids=["a union", "a model in itself", "an unknown keyword"],
+    [(_Union, "a union"), (_Loop, "refers to itself"), (_Float, "exclusiveMinimum"), (_Anything, "of any type")],
+    ids=["a union", "a model in itself", "an unknown keyword", "an object of anything"],
 )
 def test_what_has_no_counterpart_is_an_error_not_a_wrong_schema(model: type[BaseModel], words: str) -> None:
     with pytest.raises(UnsupportedSchemaError, match=words):

@@ -16,10 +16,11 @@ from penstock.resources.objects import Key
 
 KEY = Key("n", "x")
 OBJECT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "n"}, "data": {"a": "b"}}
+STORED = {"metadata": {"name": "x", "namespace": "n", "uid": "u", "resourceVersion": "1"}}
 
 
 class Server:
-    """Answers every request with what the test has put into `answers`, or with an empty object."""
+    """Answers every request with what the test has put into `answers`, or with a stored object."""
 
     def __init__(self):
         self.requests, self.answers = [], []
@@ -30,10 +31,10 @@ class Server:
             (request.method, request.path, dict(request.query), dict(request.headers), await request.text())
         )
         self.asked.set()
-        answer = self.answers.pop(0) if self.answers else web.json_response({})
+        answer = self.answers.pop(0) if self.answers else web.json_response(STORED)
         if isinstance(answer, float):
             await asyncio.sleep(answer)
-            return web.json_response({})
+            return web.json_response(STORED)
         return answer
 
 
@@ -69,8 +70,7 @@ def refusal(status, message="no", **headers):
 
 
 async def test_apply_is_a_forced_apply_patch_under_one_manager(server, client, calls):
-    server.answers = [web.json_response({"kind": "ConfigMap"})]
-    assert await client.apply(OBJECT) == {"kind": "ConfigMap"}
+    assert await client.apply(OBJECT) == STORED
     ((method, path, query, headers, body),) = server.requests
     assert (method, path) == ("PATCH", "/api/v1/namespaces/n/configmaps/x")
     assert query == {"fieldManager": "penstock", "force": "true"}
@@ -125,10 +125,8 @@ async def test_delete_carries_the_uid_and_is_content_with_nothing_there(server, 
 
 
 async def test_a_list_follows_its_pages_and_names_its_items(server, client):
-    pages = [
-        {"metadata": {"continue": "token"}, "items": [{"metadata": {"name": "a"}}]},
-        {"metadata": {}, "items": [{"metadata": {"name": "b"}}]},
-    ]
+    a, b = ({"metadata": STORED["metadata"] | {"name": name}} for name in ("a", "b"))
+    pages = [{"metadata": {"continue": "token"}, "items": [a]}, {"metadata": {}, "items": [b]}]
     server.answers = [web.json_response(page) for page in pages]
     listed = await client.list(CONFIG_MAP, labels={"b": "2", "a": "1"})
     assert [item["metadata"]["name"] for item in listed] == ["a", "b"]
@@ -148,14 +146,60 @@ async def test_a_list_follows_its_pages_and_names_its_items(server, client):
         (web.Response(status=502, text="<html>bad gateway</html>"), errors.Unavailable),
         (web.Response(status=200, text="<html>a login page</html>"), errors.Unavailable),
         (web.Response(status=200, text="[]"), errors.Unavailable),
+        (web.json_response({}), errors.Unavailable),
+        (web.json_response({"metadata": []}), errors.Unavailable),
+        (web.json_response({"metadata": {"name": "x", "uid": "u"}}), errors.Unavailable),
+        (web.json_response({"metadata": {"name": "x", "uid": "u", "resourceVersion": 1}}), errors.Unavailable),
     ],
-    ids=["404", "409", "422", "503", "gateway", "no JSON", "no object"],
+    ids=[
+        "404",
+        "409",
+        "422",
+        "503",
+        "gateway",
+        "no JSON",
+        "no object",
+        "no metadata",
+        "other metadata",
+        "no version",
+        "other version",
+    ],
 )
 async def test_bad_answers_become_errors_and_are_counted(server, client, calls, answer, kind):
     server.answers = [answer]
     with pytest.raises(kind, match="get ConfigMap n/x"):
         await client.get(CONFIG_MAP, KEY)
     assert calls == [("get", "ConfigMap", kind.__name__)]
+
+
+NO_LISTS = {
+    "nothing": {},
+    "no items": {"metadata": {}},
+    "items of another kind": {"metadata": {}, "items": "x"},
+    "no metadata": {"items": []},
+    "an item without a name": {"metadata": {}, "items": [STORED, {"metadata": {}}]},
+    "an item that is no object": {"metadata": {}, "items": [None]},
+}
+
+
+@pytest.mark.parametrize("answer", NO_LISTS.values(), ids=NO_LISTS.keys())
+async def test_a_list_of_another_shape_is_a_failure_of_the_api_server(server, client, calls, answer):
+    server.answers = [web.json_response(answer)]
+    with pytest.raises(errors.Unavailable, match=r"list ConfigMap in all namespaces: .* answered with"):
+        await client.list(CONFIG_MAP)
+    assert calls == [("list", "ConfigMap", "Unavailable")]
+
+
+@pytest.mark.parametrize("verb", ["apply", "create", "patch", "status", "replace"])
+async def test_a_write_that_is_answered_with_another_shape_is_not_taken_for_done(server, client, verb):
+    server.answers = [web.json_response({})]
+    with pytest.raises(errors.Unavailable, match="without metadata"):
+        await WRITES[verb](client)
+
+
+async def test_what_a_delete_is_answered_with_does_not_matter(server, client):
+    server.answers = [web.json_response({"kind": "Status"})]
+    await client.delete(CONFIG_MAP, KEY, uid="u")
 
 
 async def test_a_pause_asked_for_is_passed_on(server, client):
@@ -242,7 +286,7 @@ async def test_a_write_that_waits_for_a_connection_is_fenced_off_when_its_turn_c
     waiting = [asyncio.create_task(fenced.apply(OBJECT)) for _ in range(5)]
     await asyncio.sleep(0.05)
     leadership.lost = True
-    assert await first == {}
+    assert await first == STORED
     for end in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(end, errors.NotLeading)
     assert len(server.requests) == 1

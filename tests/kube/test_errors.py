@@ -4,6 +4,9 @@ import pytest
 
 from penstock.kube import errors
 
+DEPLOYMENT = "(n/x; apps/v1, Kind=Deployment)"
+CONVERSION = f"failed to convert new object {DEPLOYMENT} to proper version"
+
 
 def make(status, *, message="words", reason="", retry_after=None):
     body = {"kind": "Status", "message": message, "reason": reason}
@@ -34,7 +37,60 @@ def test_kinds_and_words(status, kind):
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), (None, 1.0), ("Wed, 21 Oct 2026", 1.0)], ids=["given", "absent", "a date"]
+    "message",
+    [
+        f"failed to create typed patch object {DEPLOYMENT}: .spec.template.spec.affinity: expected map, got &{{x}}",
+        f"failed to create typed patch object {DEPLOYMENT}: .spec.oops: field not declared in schema",
+        f"{CONVERSION}: unable to convert unstructured object to apps/v1, Kind=X: cannot convert float64 to int32",
+    ],
+    ids=["a field of another type", "an unknown field", "a fraction where a whole number belongs"],
+)
+def test_an_object_that_does_not_fit_its_type_is_invalid_though_the_answer_says_500(message):
+    error = make(500, message=message)
+    assert type(error) is errors.Invalid
+    assert error.status == 500
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "etcdserver: request timed out",
+        'admission webhook "w" said: failed to create typed patch object',
+        f"{CONVERSION}: conversion webhook failed",
+    ],
+    ids=["the store", "another program's words", "a conversion webhook that is down"],
+)
+def test_other_failures_of_the_api_server_are_tried_again(message):
+    assert type(make(500, message=message)) is errors.Unavailable
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        (None, 1.0),
+        ("", 1.0),
+        ("Wed, 21 Oct 2026", 1.0),
+        ("-5", 1.0),
+        ("\u00b2", 1.0),
+        ("\u0667", 1.0),
+        ("86400", 60.0),
+        ("9" * 400, 60.0),
+    ],
+    ids=[
+        "given",
+        "with blanks",
+        "absent",
+        "empty",
+        "a date",
+        "negative",
+        "a superscript digit",
+        "a digit of another script",
+        "a day",
+        "more than a float holds",
+    ],
 )
 def test_how_long_to_wait(header, seconds):
     assert make(429, retry_after=header).retry_after_seconds == seconds

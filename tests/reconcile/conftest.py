@@ -81,6 +81,9 @@ class FakeCluster:
         if self.objects[kind, key]["metadata"]["uid"] != uid:
             raise error(errors.Conflict, 409, "Precondition failed: UID mismatch")
         new = copy.deepcopy(self.objects[kind, key])
+        pinned = patch.get("metadata", {}).get("resourceVersion", new["metadata"]["resourceVersion"])
+        if pinned != new["metadata"]["resourceVersion"]:
+            raise error(errors.Conflict, 409, "the object has been modified")
         for name, value in patch["spec"].items():
             new["spec"][name] = {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
         return self._store(new)

@@ -40,7 +40,7 @@ async def test_it_fills_an_empty_cache_and_asks_for_every_backend(cluster, make_
         cluster.put(make_backend(name))
     cluster.put(child("x"))
     cache = Cache()
-    assert await run(cluster, cache) == {Key("team", "a"), Key("team", "b")}
+    assert await run(cluster, cache) == {Key("team", "a"), Key("team", "b"), Key("team", "smol")}
     assert cache.get(CONFIG_MAP, Key("team", "x"))
     assert cluster.writes == []
 
@@ -131,3 +131,19 @@ async def test_a_namespace_that_may_not_be_read_does_not_keep_the_others_from_be
     with pytest.raises(errors.Forbidden):
         await audit(cluster, cache, queue, namespaces=("gone", "team"), kinds=KINDS)
     assert await keys(queue) == {Key("team", "a")}
+
+
+async def test_what_a_list_shows_before_its_event_is_looked_at(cluster):
+    """The event comes later and is taken for an echo, so this is the only time it is news."""
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    assert await run(cluster, cache) == set()
+    cluster.put(child("x") | {"data": {"policy.json": "{}"}})
+    assert await run(cluster, cache) == {Key("team", "smol")}
+
+
+async def test_a_child_that_has_changed_hands_unheard_concerns_both(cluster):
+    cache = Cache()
+    cache.store(CONFIG_MAP, cluster.put(child("x")))
+    cluster.put(child("x", backend="other"))
+    assert await run(cluster, cache) == {Key("team", "smol"), Key("team", "other")}

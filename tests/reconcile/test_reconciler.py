@@ -20,12 +20,15 @@ class Scene:
     def __init__(self, cluster, settings):
         self.cluster, self.cache = cluster, Cache()
         self.settings = settings
+        self.clock = 1000.0
         self.restart()
 
     def restart(self):
         """Start a new operator that has listed everything."""
         self.cache = Cache()
-        self.reconciler = Reconciler(self.cluster, self.cache, self.settings, settle_seconds=0)
+        self.reconciler = Reconciler(
+            self.cluster, self.cache, self.settings, settle_seconds=0, clock=lambda: self.clock
+        )
         self.hear()
 
     def hear(self):
@@ -400,3 +403,221 @@ async def test_a_failure_tells_how_far_the_pass_got(scene, make_backend):
         reached.append(outcome.reached)
     assert len(reached) == 3
     assert reached == sorted(set(reached))
+
+
+def edit_before_status_write(scene, number, change):
+    """Let somebody edit the backend right before the API server handles a write of status; the answer tells of it."""
+    patch_status, writes = scene.cluster.patch_status, []
+
+    async def after_an_edit(obj):
+        writes.append(obj)
+        if len(writes) == number:
+            edited = copy.deepcopy(scene.cluster.objects[LLM_BACKEND, KEY])
+            change(edited)
+            scene.cluster.put(edited)
+        return await patch_status(obj)
+
+    scene.cluster.patch_status = after_an_edit
+
+
+async def passes(scene):
+    """Make passes until none asks for another at once."""
+    while (await scene.reconciler.reconcile(KEY)) == RequeueAfter(0.0):
+        yield
+
+
+def become_ready(scene):
+    report = {"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
+    scene.edit(DEPLOYMENT, "smol", lambda obj: obj.update(status=report) or obj["metadata"].update(generation=0))
+
+
+@pytest.mark.parametrize("seen_before", [False, True], ids=["the first write", "a later write"])
+async def test_an_edit_that_only_the_answer_to_a_status_write_tells_of_is_applied(scene, make_backend, seen_before):
+    scene.put(make_backend())
+    if seen_before:
+        await scene.step()
+        become_ready(scene)
+    edit_before_status_write(scene, 1, lambda obj: obj["spec"].update(replicas=7))
+    again = 0
+    async for _pass in passes(scene):
+        again += 1
+        # Whatever is said of a generation is said of children that are for it.
+        assert scene.cluster.objects[LLM_BACKEND, KEY]["status"]["observedGeneration"] == 1
+    assert again == 1
+    assert scene.cluster.objects[DEPLOYMENT, KEY]["spec"]["replicas"] == 7
+    assert scene.cluster.objects[LLM_BACKEND, KEY]["status"]["observedGeneration"] == 2
+
+
+async def test_an_edit_during_a_pass_that_fails_is_not_made_to_wait(scene, make_backend, make_error):
+    scene.put(make_backend())
+    scene.cluster.failures["apply", "Service"] = [make_error(errors.Forbidden, 403, 'User "o" cannot patch')]
+    edit_before_status_write(scene, 2, lambda obj: obj["spec"].update(replicas=7))
+    assert await scene.reconciler.reconcile(KEY) == RequeueAfter(0.0)
+
+
+async def test_a_fix_of_an_invalid_spec_that_only_an_answer_tells_of_is_applied(scene, make_backend):
+    broken = make_backend()
+    broken["spec"]["engine"]["version"] = "newest"
+    scene.put(broken)
+    edit_before_status_write(scene, 1, lambda obj: obj["spec"]["engine"].pop("version"))
+    async for _pass in passes(scene):
+        pass
+    assert (DEPLOYMENT, KEY) in scene.cluster.objects
+
+
+async def wait_for_its_place(scene, looks):
+    """Make passes as the queue would, and return the waits between them."""
+    waits = []
+    for _ in range(looks):
+        outcome, _writes = await scene.step()
+        waits.append(outcome.seconds)
+        scene.clock += outcome.seconds
+    return waits
+
+
+async def test_a_child_that_a_finalizer_holds_is_looked_at_ever_more_rarely_and_told(settled):
+    held = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x.example/hold"]}
+    settled.edit(SERVICE, "smol", lambda obj: obj["metadata"].update(held))
+    assert await wait_for_its_place(settled, 2) == [0.5, 0.5]
+    assert settled.reason() != "NameTaken"
+    waits = await wait_for_its_place(settled, 8)
+    assert waits == sorted(waits)
+    assert waits[-1] == 30
+    assert (settled.reason(), settled.reason("Reconciling")) == ("NameTaken", "NameTaken")
+    assert "Service smol is being deleted" in settled.conditions()["Ready"]["message"]
+    assert "x.example/hold" in settled.conditions()["Ready"]["message"]
+    settled.cluster.remove(SERVICE, KEY)
+    settled.hear()
+    assert (await settled.step())[0] == Done()
+    assert settled.reason() != "NameTaken"
+
+
+async def test_the_next_child_that_goes_is_looked_at_soon_again(settled):
+    held = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    for _ in range(2):
+        settled.edit(SERVICE, "smol", lambda obj: obj["metadata"].update(held))
+        assert (await wait_for_its_place(settled, 5))[0] == 0.5
+        settled.cluster.remove(SERVICE, KEY)
+        settled.hear()
+        await settled.step()
+
+
+async def test_a_child_whose_deletion_only_the_answer_tells_of_is_waited_for(settled):
+    apply = settled.cluster.apply
+
+    async def of_one_that_goes(obj):
+        answer = await apply(obj)
+        answer["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        return answer
+
+    settled.edit(SERVICE, "smol", lambda obj: obj["spec"].update(type="NodePort"))
+    settled.cluster.apply = of_one_that_goes
+    assert await settled.reconciler.reconcile(KEY) == RequeueAfter(0.5)
+
+
+FORGED = {
+    "of another group": {"apiVersion": "other.example/v1", "kind": "LLMBackend", "name": "smol"},
+    "of another kind": {"apiVersion": LLM_BACKEND.api_version, "kind": "Other", "name": "smol"},
+}
+
+
+@pytest.mark.parametrize("owner", FORGED.values(), ids=FORGED.keys())
+async def test_an_owner_that_only_looks_like_an_earlier_backend_is_told(scene, make_backend, owner):
+    scene.put(make_backend())
+    owners = [{**owner, "uid": "x", "controller": True}]
+    metadata = {"name": "smol-limiter", "namespace": "team", "ownerReferences": owners}
+    scene.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    await scene.step()
+    assert scene.reason("Stalled") == "NameTaken"
+    assert f"belongs to {owner['kind']} smol" in scene.conditions()["Stalled"]["message"]
+
+
+async def test_an_earlier_backend_of_an_older_api_version_is_an_earlier_backend(scene, make_backend):
+    scene.put(make_backend())
+    owner = {"apiVersion": f"{LLM_BACKEND.group}/v1alpha0", "kind": "LLMBackend", "name": "smol", "uid": "x"}
+    metadata = {"name": "smol-limiter", "namespace": "team", "ownerReferences": [owner | {"controller": True}]}
+    scene.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    assert (await scene.step())[0] == RequeueAfter(0.5)
+    assert scene.reason("Stalled") is None
+
+
+async def fight(scene, rounds):
+    """Damage a child as soon as it has been put right, and return the passes that did not put it right."""
+    left = 0
+    for _ in range(rounds):
+        scene.clock += 0.05
+        scene.edit(SERVICE, "smol", lambda obj: obj["spec"].update(type="NodePort"))
+        outcome, writes = await scene.step()
+        if not writes:
+            assert isinstance(outcome, RequeueAfter)
+            left += 1
+    return left
+
+
+async def test_a_fight_with_somebody_who_is_as_fast_is_slowed_down(settled, caplog):
+    assert await fight(settled, 60) == 0
+    assert await fight(settled, 60) > 0
+    outcome, writes = await settled.step()
+    assert writes == []
+    settled.clock += outcome.seconds
+    outcome, writes = await settled.step()
+    assert (outcome, writes) == (Done(), [("apply", "Service", "smol")])
+    assert caplog.text.count("others change Service smol as fast as it is put right") == 1
+
+
+async def test_during_a_fight_the_other_children_are_repaired_and_a_new_spec_is_applied(settled):
+    await fight(settled, 120)
+    settled.edit(DEPLOYMENT, "smol", lambda obj: obj["spec"].update(replicas=9))
+    _outcome, writes = await settled.step()
+    assert writes == [("apply", "Deployment", "smol")]
+    settled.edit(LLM_BACKEND, "smol", lambda obj: obj["spec"].update(service={"port": 81}))
+    _outcome, writes = await settled.step()
+    assert ("apply", "Service", "smol") in writes
+
+
+async def test_an_edit_between_an_apply_and_its_patch_is_not_taken_for_ours(settled):
+    apply = settled.cluster.apply
+
+    async def and_somebody_edits(obj):
+        answer = await apply(obj)
+        if obj["kind"] == "Service" and obj["metadata"]["name"] == "smol":
+            settled.cluster.apply = apply
+            edited = copy.deepcopy(settled.cluster.objects[SERVICE, KEY])
+            edited["spec"]["type"] = "NodePort"
+            settled.cluster.put(edited)
+        return answer
+
+    settled.edit(SERVICE, "smol", lambda obj: obj["spec"]["selector"].update(app="x"))
+    settled.cluster.apply = and_somebody_edits
+    assert isinstance(await settled.reconciler.reconcile(KEY), RequeueAfter)
+    assert await settled.reconciler.reconcile(KEY) == Done()
+    assert settled.cluster.objects[SERVICE, KEY]["spec"]["type"] != "NodePort"
+    assert "app" not in settled.cluster.objects[SERVICE, KEY]["spec"]["selector"]
+
+
+async def test_a_very_long_pause_is_cut_short(settled):
+    settled.cluster.remove(SERVICE, KEY)
+    settled.hear()
+    pause = errors.TooManyRequests("t", status=429, reason="", server_message="", retry_after_seconds=86_400)
+    settled.cluster.failures["apply", "Service"] = [pause]
+    assert (await settled.step())[0].retry_after_seconds == 60
+
+
+async def test_nothing_is_remembered_of_a_backend_that_is_gone(settled):
+    """Even when its children have vanished before it, as they do when somebody deletes all with one command."""
+    for kind, key in [place for place in settled.cluster.objects if place[0] != LLM_BACKEND]:
+        settled.cluster.remove(kind, key)
+    settled.hear()
+    settled.cluster.remove(LLM_BACKEND, KEY)
+    settled.hear()
+    await settled.step()
+    assert not settled.reconciler._children._memories
+
+
+async def test_a_refusal_is_told_however_often_it_comes(settled, make_error):
+    for _ in range(130):
+        settled.clock += 0.05
+        settled.edit(SERVICE, "smol", lambda obj: obj["spec"].update(type="NodePort"))
+        settled.cluster.failures["apply", "Service"] = [make_error(errors.Invalid, 422, "no")]
+        await settled.step()
+        assert settled.reason("Stalled") == "ChildrenRefused"

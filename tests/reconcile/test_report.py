@@ -175,3 +175,22 @@ async def test_a_backend_that_is_gone_meanwhile_is_no_failure(scene, make_error,
     scene.failure = make_error(failure, 404, "gone")
     report = await scene.report()
     assert (report.backend, report.transition) == (scene.raw, None)
+
+
+MEANWHILE = {
+    "its spec was edited": {"generation": 2},
+    "its deletion has begun": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+    "it was made anew": {"uid": "another"},
+}
+
+
+@pytest.mark.parametrize("changed", MEANWHILE.values(), ids=MEANWHILE.keys())
+async def test_a_backend_that_has_changed_under_a_report_is_told_as_overtaken(scene, changed):
+    worked_on = scene.raw
+    scene.raw = {**worked_on, "metadata": {**worked_on["metadata"], **changed}}
+    report = await scene.reporter.report(KEY, worked_on, LLMBackend.parse(worked_on))
+    assert report.overtaken
+
+
+async def test_a_report_alone_overtakes_nothing(scene):
+    assert not (await scene.report()).overtaken

@@ -53,7 +53,12 @@ FEATURES: dict[str, Any] = {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
                     "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]
                 }
-            }
+            },
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}
+                ]
+            },
         },
         "topologySpreadConstraints": [
             {"topologyKey": "kubernetes.io/hostname"},

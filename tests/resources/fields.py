@@ -38,6 +38,7 @@ class Field:
         rolls: Whether a change of it replaces pods.
         within: The rest of the spec, by top-level field.
         instead: What stands in its place without it, where it cannot be left out.
+        goes_with: Path of what is left out to be without it, where it is required and has one value only.
         shown_by: A test that shows the effect outside of the children, as `path::name`.
     """
 
@@ -48,6 +49,7 @@ class Field:
     expected: Any = SAME
     within: Spec = field(default_factory=dict)
     instead: Any = REMOVED
+    goes_with: str = ""
     shown_by: str = ""
 
     @property
@@ -62,7 +64,9 @@ class Field:
     def without_it(self) -> Spec:
         """Return the same spec without the field, or with another value where it cannot be left out."""
         spec = {**BASE, **self.within}
-        return remove(spec, self.path) if self.instead is REMOVED else put(spec, self.path, self.instead)
+        return (
+            remove(spec, self.goes_with or self.path) if self.instead is REMOVED else put(spec, self.path, self.instead)
+        )
 
 
 def group(prefix: str, where: str, values: Mapping[str, Any], *, rolls: bool, **common: Any) -> Iterator[Field]:

@@ -23,7 +23,6 @@ SCHEDULING = (
         "pod: ",
         {
             "nodeSelector{}": {"disk": "ssd"},
-            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
             "priorityClassName": "high",
             "runtimeClassName": "nvidia",
             "schedulerName": "volcano",
@@ -200,11 +199,18 @@ VOLUMES = (
             "metadata.labels{}": {"a": "b"},
             "metadata.annotations{}": {"a": "b"},
             "spec.storageClassName": "fast",
-            "spec.resources.requests{}": {"storage": "2Gi"},
-            "spec.resources.limits{}": {"storage": "2Gi"},
+            "spec.resources.limits.storage": "2Gi",
         },
         rolls=True,
         within=_volume(ephemeral={"volumeClaimTemplate": CLAIM_TEMPLATE}),
+    ),
+    Field(
+        path="pod.volumes[].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+        value="2Gi",
+        instead="1Gi",
+        within=_volume(ephemeral={"volumeClaimTemplate": CLAIM_TEMPLATE}),
+        where="pod: volumes[-1].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+        rolls=True,
     ),
     Field(
         path="pod.volumes[].ephemeral.volumeClaimTemplate.spec.accessModes[]",

@@ -1,5 +1,6 @@
 """All fields of the spec, from their tables."""
 
+from tests.resources.fields_affinity import AFFINITY
 from tests.resources.fields_children import AROUND, LIMITER, OPERATOR
 from tests.resources.fields_engine import ENGINE, MODEL
 from tests.resources.fields_pod import SCHEDULING, SECURITY, VOLUMES
@@ -9,6 +10,7 @@ FIELDS = (
     *ENGINE,
     *MODEL,
     *SCHEDULING,
+    *AFFINITY,
     *SECURITY,
     *VOLUMES,
     *LIMITER,

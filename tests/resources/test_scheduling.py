@@ -1,5 +1,7 @@
 """What a pod spec takes from `spec.pod` as it is; the fields one by one are in the table of fields."""
 
+import pytest
+
 from tests.resources.pods import engine_of
 
 PLACES = {"topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -34,12 +36,24 @@ def test_what_the_backend_leaves_out_is_left_to_the_cluster(make_backend, templa
 
 
 def test_affinity_is_passed_on_as_a_copy(make_backend, template):
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
     backend = make_backend(pod={"affinity": affinity})
     rendered = template(backend)
     assert rendered["spec"]["affinity"] == affinity
-    rendered["spec"]["affinity"]["nodeAffinity"].clear()
+    rendered["spec"]["affinity"]["podAffinity"].clear()
     assert template(backend)["spec"]["affinity"] == affinity
+
+
+@pytest.mark.parametrize(
+    "term",
+    [{}, {"labelSelector": {}}, {"namespaceSelector": {}}, {"labelSelector": {"matchLabels": {}}, "namespaces": []}],
+    ids=["no selector", "every pod", "every namespace", "empty parts"],
+)
+def test_an_empty_selector_stays_apart_from_none(make_backend, template, term):
+    affinity = {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", **term}]}
+    }
+    assert template(make_backend(pod={"affinity": affinity}))["spec"]["affinity"] == affinity
 
 
 def test_labels_and_annotations_are_added_to_the_pods_alone(make_backend, build):

@@ -1,6 +1,8 @@
 """The start of the operator when something is missing, against API servers that are not there or not complete."""
 
 import asyncio
+import subprocess
+import sys
 
 import aiohttp
 import pytest
@@ -9,6 +11,7 @@ from aiohttp import web
 from penstock.kube.election import LeadershipLost
 from penstock.kube.errors import ConfigurationError
 from penstock.runtime.app import Operator, StartFailed
+from penstock.runtime.ending import EXIT_STUCK
 from penstock.runtime.keeper import Keeper
 from penstock.runtime.settings import OperatorSettings
 from penstock.runtime.supervision import TaskEnded
@@ -60,7 +63,7 @@ class LameApiServer:
         if request.method in ("POST", "PUT"):
             obj = await request.json()
             self._version += 1
-            obj["metadata"]["resourceVersion"] = str(self._version)
+            obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": str(self._version)}
             self._kept[f"{request.path}/{obj['metadata']['name']}" if request.method == "POST" else request.path] = obj
             return web.json_response(obj)
         if request.path.rpartition("/")[2] in ("v1", "penstock-operator", "penstock-drain-key"):
@@ -203,3 +206,40 @@ async def test_without_its_keeper_the_operator_ends(make_operator, lame_api_serv
     monkeypatch.setattr(Keeper, "run", ends)
     with pytest.raises(TaskEnded, match="keeper"):
         await asyncio.wait_for(make_operator(lame_api_server.url).run(), 60)
+
+
+SCRIPT = """
+import asyncio
+from penstock.runtime import app
+from penstock.runtime.settings import OperatorSettings
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def run(operator):
+    operator.left_behind = asyncio.create_task(deaf(), name="a deaf task")
+    operators.append(operator)
+    await asyncio.sleep(0)
+    {then}
+
+operators = []
+app.Operator.run = run
+app.run(OperatorSettings(image="penstock:1"))
+"""
+ENDS = {
+    "it was asked to": ("pass", "do not end (a deaf task)"),
+    "it had to": ("raise OSError('the port is taken')", "the port is taken"),
+}
+
+
+@pytest.mark.parametrize(("then", "told"), ENDS.values(), ids=ENDS.keys())
+def test_a_process_ends_with_an_error_when_something_in_it_does_not_end(then, told):
+    script = SCRIPT.format(then=then)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == EXIT_STUCK
+    assert told in process.stderr
+    assert "Traceback" not in process.stderr

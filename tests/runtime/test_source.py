@@ -1,6 +1,7 @@
 """Events enter the cache, and the backend they concern enters the queue if they told anything new."""
 
 import asyncio
+import gc
 import logging
 
 import kopf
@@ -111,3 +112,69 @@ async def test_what_kopf_says_of_its_own_end_is_not_logged_and_what_it_says_late
     assert task.done()
     log.error("of the next run")
     assert [record.message for record in caplog.records] == ["of the next run"]
+
+
+def as_kopf(source_text):
+    """Compile code as if it were kopf's."""
+    names = {"asyncio": asyncio}
+    exec(compile(source_text, kopf.__file__, "exec"), names)
+    return names
+
+
+KOPF = as_kopf("""
+def callback():
+    assert asyncio.current_task() is not None
+
+async def failing():
+    raise ValueError("the watch has failed")
+
+async def deaf(times):
+    for _ in range(times):
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+""")
+
+
+@pytest.fixture
+async def hiding():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(source._hide_debris)
+    yield loop
+    loop.set_exception_handler(None)
+
+
+async def fail():
+    raise ValueError("a defect of our own")
+
+
+DEBRIS = {
+    "a callback of kopf": (lambda loop: loop.call_soon(KOPF["callback"]), False),
+    "a callback of ours": (lambda loop: loop.call_soon(lambda: 1 / 0), True),
+    "a task of kopf": (lambda _loop: asyncio.create_task(KOPF["failing"]()), False),
+    "a task of ours": (lambda _loop: asyncio.create_task(fail()), True),
+}
+
+
+@pytest.mark.parametrize(("start", "told"), DEBRIS.values(), ids=DEBRIS.keys())
+async def test_only_what_kopf_leaves_behind_is_hidden(hiding, caplog, start, told):
+    start(hiding)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert bool(caplog.records) is told
+
+
+@pytest.mark.parametrize(("times", "ends"), [(1, True), (2, True), (20, False)], ids=["once", "twice", "ever again"])
+async def test_a_task_of_kopf_that_swallows_its_cancellation_is_cancelled_again(caplog, times, ends):
+    """It was started by the one that is known, which has ended."""
+    task = asyncio.create_task(KOPF["deaf"](times), name="a deaf watch")
+    known = asyncio.create_task(asyncio.sleep(0))
+    await asyncio.sleep(0)
+    await source._ended([known], stop_seconds=0.05)
+    assert task.done() is ends
+    assert ("a deaf watch" in caplog.text) is not ends
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)

@@ -1,8 +1,7 @@
 """Annotations that mean the same to pydantic and to the API server.
 
 `Field(...)` covers what JSON schema knows. These add what it does not: lists that are maps, text and keys of a given
-form with a message of its own, where a plain `pattern` would answer the user with a regular expression, networks,
-and objects that are passed on as they are.
+form with a message of its own, where a plain `pattern` would answer the user with a regular expression, and networks.
 """
 
 from __future__ import annotations
@@ -79,11 +78,15 @@ class MatchingKeys:
         pattern: A regular expression that RE2 and Python read alike, from `^` to `$`.
         message: What to write, for people; the key stands before it.
         refused: Whether the keys must not match.
+        longest: Most characters of a key, where the pattern does not bound them.
+        named: Whether the API server names the key, at the price of saying the pattern twice.
     """
 
     pattern: str
     message: str
     refused: bool = False
+    longest: int | None = None
+    named: bool = True
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -92,30 +95,20 @@ class MatchingKeys:
         result = handler(schema)
         matches = f"k.matches({cel_text(self.pattern)})"
         wrong = matches if self.refused else f"!{matches}"
-        rule = {
-            "rule": f"!self.exists(k, {wrong})",
-            "message": self.message,
-            "messageExpression": f"'`' + self.filter(k, {wrong})[0] + '`: ' + {cel_text(self.message)}",
-        }
+        if self.longest is not None:
+            wrong = f"k.size() > {self.longest} || {wrong}"
+        rule = {"rule": f"!self.exists(k, {wrong})", "message": self.message}
+        if self.named:
+            rule["messageExpression"] = f"'`' + self.filter(k, {wrong})[0] + {cel_text('`: ' + self.message)}"
         result["x-kubernetes-validations"] = [*result.get("x-kubernetes-validations", ()), rule]
         return result
 
     def _check(self, entries: Mapping[str, object]) -> Mapping[str, object]:
         for key in entries:
-            if (re.fullmatch(self.pattern, key) is not None) == self.refused:
+            too_long = self.longest is not None and len(key) > self.longest
+            if too_long or (re.fullmatch(self.pattern, key) is not None) == self.refused:
                 raise PydanticCustomError("form", "{text}", {"text": f"`{key}`: {self.message}"})
         return entries
-
-
-@dataclass(frozen=True)
-class Preserved:
-    """An object of another API that is passed on as it is; the API server keeps all of its fields."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        result = handler(schema)
-        result.pop("additionalProperties", None)
-        result["x-kubernetes-preserve-unknown-fields"] = True
-        return result
 
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"

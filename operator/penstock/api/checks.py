@@ -1,7 +1,7 @@
 """What is wrong with a spec beyond what the API server can be told to see: each problem with its field and a way out.
 
-CEL cannot add up quantities, look into preserved objects or compare long lists with each other at a bearable cost. An
-object with one of these problems is stored, is Stalled with reason InvalidSpec, and gets no children.
+CEL cannot add up quantities or compare long lists with each other at a bearable cost. An object with one of these
+problems is stored, is Stalled with reason InvalidSpec, and gets no children.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
+from penstock.api.affinity import Affinity
 from penstock.api.errors import Problem
 from penstock.api.kubernetes import Resources
-from penstock.api.pod import AFFINITIES
 from penstock.api.quantity import amount
 from penstock.api.spec import LLMBackendSpec
 
@@ -26,6 +26,7 @@ LEAST_LIMITER_MEMORY_MEBIBYTES = 64
 """Below this the limiter does not start."""
 
 _PLAIN_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+_QUOTA = "requests."
 _HUGE_PAGES = "hugepages-"
 
 
@@ -47,7 +48,9 @@ def _resources(field: str, resources: Resources) -> Iterator[Problem]:
     for part, amounts in (("requests", requests), ("limits", limits)):
         for name, text in amounts.items():
             path = f"{field}.{part}.{name}"
-            if "/" in name:
+            if name.startswith(_QUOTA):
+                yield Problem(path, f"`{name}` is a name of quotas; write the device itself, such as nvidia.com/gpu")
+            elif "/" in name:
                 if amount(text) % 1:
                     yield Problem(path, f"`{text}` is no whole number; devices cannot be divided")
             elif name not in _PLAIN_RESOURCES and not name.startswith(_HUGE_PAGES):
@@ -77,11 +80,16 @@ def _memory(spec: LLMBackendSpec) -> Iterator[Problem]:
 
 
 def _affinity(spec: LLMBackendSpec) -> Iterator[Problem]:
-    for name, value in (spec.pod.affinity or {}).items():
-        if name not in AFFINITIES:
-            yield Problem(f"spec.pod.affinity.{name}", f"write one of {', '.join(AFFINITIES)}")
-        elif not isinstance(value, dict):
-            yield Problem(f"spec.pod.affinity.{name}", "must be an object, as in a pod")
+    """Yield keys that pods cannot be compared by: the CRD would have to say it four times."""
+    affinity = spec.pod.affinity or Affinity()
+    for name, kind in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
+        for path, term in kind.terms() if kind else ():
+            field = f"spec.pod.affinity.{name}.{path}"
+            same, other = set(term.match_label_keys or ()), set(term.mismatch_label_keys or ())
+            if (same or other) and term.label_selector is None:
+                yield Problem(f"{field}.labelSelector", "write it; `matchLabelKeys` and `mismatchLabelKeys` narrow it")
+            for key in sorted(same & other):
+                yield Problem(f"{field}.mismatchLabelKeys", f"`{key}` is in `matchLabelKeys` too; remove one of them")
 
 
 def _limiter_memory(spec: LLMBackendSpec) -> Iterator[Problem]:

@@ -8,25 +8,34 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.annotations import Matches
+from penstock.api.annotations import Matches, MatchingKeys
 from penstock.api.base import ApiModel, Rule
+from penstock.api.names import DNS_LABEL, KEY, KEY_CHARACTERS, SUBDOMAIN, SUBDOMAIN_CHARACTERS
 from penstock.api.quantity import Quantity, amount
 
 ObjectName = Annotated[
     str,
-    Field(max_length=253),
+    Field(max_length=SUBDOMAIN_CHARACTERS),
     Matches(
-        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
-        "must be an object's name: lower-case letters, digits, `-` and `.`, starting and ending with a letter or digit",
+        rf"^{SUBDOMAIN}$",
+        "must be an object's name: lower-case letters, digits, `-` and single dots, starting and ending with a "
+        "letter or digit",
     ),
 ]
-"""The name of another object in the same namespace."""
+"""The name of another object in the same namespace, or of one that belongs to no namespace."""
+
+StorageClassName = Annotated[
+    str,
+    Field(max_length=SUBDOMAIN_CHARACTERS),
+    Matches(rf"^({SUBDOMAIN})?$", "must be a StorageClass's name, such as fast, or empty"),
+]
+"""The name of a StorageClass in a claim; empty asks for a volume without a class."""
 
 LabelName = Annotated[
     str,
     Field(max_length=63),
     Matches(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        rf"^{DNS_LABEL}$",
         "must be lower-case letters, digits and `-`, starting and ending with a letter or digit",
     ),
 ]
@@ -35,7 +44,9 @@ LabelName = Annotated[
 KeyName = Annotated[
     str,
     Field(max_length=253),
-    Matches(r"^[-._a-zA-Z0-9]+$", "must be a key: letters, digits, `-`, `_` and `.`"),
+    Matches(
+        r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$", "must be a key: letters, digits, `-`, `_` and `.`, not starting with `..`"
+    ),
 ]
 """A key of a ConfigMap or Secret."""
 
@@ -177,13 +188,21 @@ GPU_RESOURCE_PATTERN = (
 _GPU_RESOURCE = re.compile(GPU_RESOURCE_PATTERN)
 
 
+Amounts = Annotated[
+    dict[str, Quantity],
+    Field(max_length=16),
+    MatchingKeys(KEY, "must be a resource such as cpu or nvidia.com/gpu", longest=KEY_CHARACTERS, named=False),
+]
+"""Amounts by resource name."""
+
+
 class Resources(ApiModel):
     """Requests and limits of a container."""
 
-    requests: Annotated[dict[str, Quantity], Field(max_length=16)] | None = None
+    requests: Amounts | None = None
     """What the scheduler reserves, by resource name (`cpu`, `memory`, `nvidia.com/gpu`)."""
 
-    limits: Annotated[dict[str, Quantity], Field(max_length=16)] | None = None
+    limits: Amounts | None = None
     """The most the container may use, by resource name."""
 
     def gpus(self) -> dict[str, Decimal]:

@@ -5,15 +5,13 @@ Penstock's own keys select pods and tell children from foreign objects, so they 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
 
 from penstock.api.annotations import Matches, MatchingKeys
-
-_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_KEY = rf"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_NAME}$"
-_KEY_MESSAGE = "must be a key such as team or example.com/team"
+from penstock.api.names import KEY, KEY_CHARACTERS, KEY_MESSAGE, LABEL_VALUE, LABEL_VALUE_MESSAGE
 
 OWN_LABELS = r"^(serving\.penstock\.dev/.*|app\.kubernetes\.io/(name|instance|managed-by))$"
 """Labels that Penstock sets."""
@@ -23,16 +21,18 @@ OWN_ANNOTATIONS = r"^(serving\.penstock\.dev/.*|kubectl\.kubernetes\.io/default-
 
 _OWN_MESSAGE = "this key is Penstock's own; choose another"
 
-LabelValue = Annotated[
-    str,
-    Field(max_length=63),
-    Matches(rf"^({_NAME})?$", "must be letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit"),
-]
+LabelKey = Annotated[str, Field(max_length=KEY_CHARACTERS), Matches(KEY, KEY_MESSAGE)]
+"""The key of a label or a taint."""
+
+LabelValue = Annotated[str, Field(max_length=63), Matches(LABEL_VALUE, LABEL_VALUE_MESSAGE)]
+"""The value of a label or a taint; may be empty."""
+
+_WELL_FORMED = MatchingKeys(KEY, KEY_MESSAGE, longest=KEY_CHARACTERS)
 
 Labels = Annotated[
     dict[str, LabelValue],
     Field(max_length=32),
-    MatchingKeys(_KEY, _KEY_MESSAGE),
+    _WELL_FORMED,
     MatchingKeys(OWN_LABELS, _OWN_MESSAGE, refused=True),
 ]
 """Labels of a child; Penstock's own are refused."""
@@ -40,10 +40,18 @@ Labels = Annotated[
 Annotations = Annotated[
     dict[str, Annotated[str, Field(max_length=4096)]],
     Field(max_length=32),
-    MatchingKeys(_KEY, _KEY_MESSAGE),
+    _WELL_FORMED,
     MatchingKeys(OWN_ANNOTATIONS, _OWN_MESSAGE, refused=True),
 ]
 """Annotations of a child; Penstock's own are refused."""
 
-NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32), MatchingKeys(_KEY, _KEY_MESSAGE)]
+NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32), _WELL_FORMED]
 """Labels that a node must have."""
+
+ForeignLabels = Annotated[dict[str, LabelValue], Field(max_length=32), replace(_WELL_FORMED, named=False)]
+"""Labels of an object that others than Penstock make."""
+
+ForeignAnnotations = Annotated[
+    dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32), replace(_WELL_FORMED, named=False)
+]
+"""Annotations of an object that others than Penstock make."""

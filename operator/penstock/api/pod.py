@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.annotations import ListMap, Preserved
+from penstock.api.affinity import Affinity
+from penstock.api.annotations import ListMap
 from penstock.api.base import ApiModel, Rule
 from penstock.api.kubernetes import MebibyteCount, ObjectName, SecretReference
 from penstock.api.labels import Annotations, Labels, NodeLabels
@@ -14,8 +15,6 @@ from penstock.api.scheduling import PodSecurityContext, Toleration, TopologySpre
 from penstock.api.volumes import RESERVED_VOLUME_PREFIX, Volume, VolumeMount
 
 __all__ = ["RESERVED_VOLUME_PREFIX", "PodSpec", "Volume", "VolumeMount"]
-
-AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
 class PodSpec(ApiModel):
@@ -33,8 +32,8 @@ class PodSpec(ApiModel):
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
     """Taints that replicas put up with."""
 
-    affinity: Annotated[dict[str, Any], Preserved()] | None = None
-    """Affinity as in a pod: `nodeAffinity`, `podAffinity`, `podAntiAffinity`."""
+    affinity: Affinity | None = None
+    """Affinity as in a pod; `kubectl explain pod.spec.affinity` tells all of it."""
 
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...], Field(max_length=8), ListMap("topologyKey")

@@ -8,9 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+_UNIT = r"([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
+
+QUANTITY_PATTERN = rf"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+){_UNIT}"
 """A quantity that is not negative."""
 
+POSITIVE_PATTERN = rf"^\+?(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*){_UNIT}"
+"""A quantity above zero."""
+
+_CHARACTERS = 64
 _FORM = re.compile(QUANTITY_PATTERN)
 _PARTS = re.compile(r"\+?([0-9.]+)(.*)")
 _FACTORS = {
@@ -38,21 +44,33 @@ def _text(value: Any) -> Any:  # noqa: ANN401 - anything may stand in the object
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Quantity = Annotated[
-    str,
-    BeforeValidator(_text),
-    Field(pattern=QUANTITY_PATTERN, max_length=64),
-    WithJsonSchema(
+def _schema(pattern: str, *, minimum: int) -> WithJsonSchema:
+    return WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
-            "pattern": QUANTITY_PATTERN,
-            "minimum": 0,
-            "maxLength": 64,
+            "pattern": pattern,
+            "minimum": minimum,
+            "maxLength": _CHARACTERS,
         }
-    ),
+    )
+
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_text),
+    Field(pattern=QUANTITY_PATTERN, max_length=_CHARACTERS),
+    _schema(QUANTITY_PATTERN, minimum=0),
 ]
 """An amount as Kubernetes writes it. A whole number may be written without quotes; in Python it is always text."""
+
+PositiveQuantity = Annotated[
+    str,
+    BeforeValidator(_text),
+    Field(pattern=POSITIVE_PATTERN, max_length=_CHARACTERS),
+    _schema(POSITIVE_PATTERN, minimum=1),
+]
+"""An amount of something that cannot be nothing."""
 
 
 def amount(quantity: str) -> Decimal:

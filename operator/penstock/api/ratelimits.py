@@ -30,7 +30,7 @@ class QuotaUnit(StrEnum):
     """Tokens of the prompt."""
 
     CONNECTIONS = "Connections"
-    """Connections that clients open."""
+    """Connections that clients open. Not acted on yet."""
 
 
 class QuotaAlgorithm(StrEnum):
@@ -75,7 +75,7 @@ class Quota(ApiModel):
     """Name in metrics and refusals."""
 
     unit: QuotaUnit = QuotaUnit.REQUESTS
-    """What is counted: `Requests` (default), `Tokens`, `PromptTokens` or `Connections`."""
+    """What is counted: `Requests` (default), `Tokens`, `PromptTokens` or `Connections` (not acted on yet)."""
 
     algorithm: QuotaAlgorithm = QuotaAlgorithm.TOKEN_BUCKET
     """`TokenBucket` (default), `LeakyBucket`, `FixedWindow` or `SlidingWindow`."""

@@ -48,9 +48,9 @@ Secret's name, replaces the pods, one after the other and without cutting a requ
 
 _RULES_HEAD = """\
 The API server refuses an object that breaks one of these. What it cannot see (refused engine arguments in all their
-spellings, amounts of memory that do not fit together, mounts over Penstock's own, unknown kinds of affinity, a tenant
-in two classes) is found by the operator: the object is `Stalled` with reason `InvalidSpec`, the message names the field
-and what to write instead, and nothing is made or changed until the spec changes."""
+spellings, amounts of memory that do not fit together, mounts over Penstock's own, a tenant in two classes) is found by
+the operator: the object is `Stalled` with reason `InvalidSpec`, the message names the field and what to write instead,
+and nothing is made or changed until the spec changes."""
 
 
 def page() -> str:
@@ -75,11 +75,16 @@ def _sections(node: Schema, *, path: str) -> Iterator[str]:
         default = "required" if name in required else _default(field)
         rows.append(f"| `{name}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |")
         inner, suffix = (field["items"], "[]") if "items" in field else (field, "")
-        if "properties" in inner:
+        if _described(inner):
             nested.append((inner, f"{path}.{name}{suffix}"))
     yield "\n".join(rows) + "\n"
     for inner, inner_path in nested:
         yield from _sections(inner, path=inner_path)
+
+
+def _described(node: Schema) -> bool:
+    """Tell whether an object has fields that are told here; Kubernetes' own types are not described again."""
+    return any("description" in field for field in node.get("properties", {}).values())
 
 
 def _type(field: Schema) -> str:
@@ -125,13 +130,16 @@ def _rules(whole: Schema) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _messages(node: Schema, *, path: str) -> Iterator[tuple[str, str]]:
+def _messages(node: Schema, *, path: str, told: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield path and message of each rule; one inside a type that is not told stands at the field of that type."""
     for rule in node.get("x-kubernetes-validations", ()):
-        yield (path + rule.get("fieldPath", "")).lstrip(".") or "metadata.name", rule["message"]
+        place = path + rule.get("fieldPath", "") if told else path
+        yield place.lstrip(".") or "metadata.name", rule["message"]
+    told = told and ("properties" not in node or _described(node))
     for name, field in node.get("properties", {}).items():
-        yield from _messages(field, path=f"{path}.{name}")
+        yield from _messages(field, path=f"{path}.{name}" if told else path, told=told)
     if "items" in node:
-        yield from _messages(node["items"], path=f"{path}[]")
+        yield from _messages(node["items"], path=f"{path}[]" if told else path, told=told)
 
 
 def _words(title: str, column: str, words: type[StrEnum]) -> str:

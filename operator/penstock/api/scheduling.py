@@ -8,11 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.api.base import ApiModel, Rule
-from penstock.api.labels import LabelValue
+from penstock.api.labels import LabelKey, LabelValue
 
 UserId = Annotated[int, Field(ge=1, le=2147483647, json_schema_extra={"format": "int64"})]
 GroupId = Annotated[int, Field(ge=1, le=2147483647, json_schema_extra={"format": "int64"})]
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
 
 
 class TolerationOperator(StrEnum):

@@ -18,7 +18,6 @@ KEPT = (
     "type",
     "format",
     "x-kubernetes-int-or-string",
-    "x-kubernetes-preserve-unknown-fields",
     "anyOf",
     "enum",
     "pattern",
@@ -64,6 +63,9 @@ def _convert(source: Schema, definitions: Schema, *, path: tuple[str, ...]) -> S
         raise UnsupportedSchemaError(f"{'.'.join(path)}: no counterpart for {', '.join(sorted(unknown))}")
     if "const" in merged:
         merged["enum"] = [merged["const"]]
+    if merged.get("additionalProperties") is True:
+        # What the API server would keep unread can be nested deep enough to break every reader.
+        raise UnsupportedSchemaError(f"{'.'.join(path)}: fields of any type; write a model")
     if "properties" in merged:
         merged["properties"] = {
             name: _convert(schema, definitions, path=(*path, name)) for name, schema in merged["properties"].items()

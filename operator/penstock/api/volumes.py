@@ -10,17 +10,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.annotations import Matches
+from penstock.api.annotations import Matches, MatchingKeys
 from penstock.api.base import ApiModel, Rule
 from penstock.api.kubernetes import (
     AbsolutePath,
     KeyName,
     ObjectName,
     RelativePath,
-    Resources,
     SecretReference,
+    StorageClassName,
 )
-from penstock.api.quantity import Quantity
+from penstock.api.labels import ForeignAnnotations, ForeignLabels
+from penstock.api.names import CSI_DRIVER, CSI_DRIVER_MESSAGE
+from penstock.api.quantity import PositiveQuantity, Quantity
 
 FileMode = Annotated[int, Field(ge=0, le=0o777)]
 RESERVED_VOLUME_PREFIX = "penstock-"
@@ -104,7 +106,7 @@ class EmptyDirVolume(ApiModel):
 class CSIVolume(ApiModel):
     """An inline volume of a CSI driver."""
 
-    driver: Annotated[str, Field(min_length=1, max_length=253)]
+    driver: Annotated[str, Field(max_length=63), Matches(CSI_DRIVER, CSI_DRIVER_MESSAGE)]
     """Name of the driver."""
 
     read_only: bool | None = None
@@ -113,7 +115,15 @@ class CSIVolume(ApiModel):
     fs_type: Annotated[str, Field(max_length=64)] | None = None
     """File system. Default: the driver's."""
 
-    volume_attributes: Annotated[dict[str, Annotated[str, Field(max_length=1024)]], Field(max_length=32)] | None = None
+    volume_attributes: (
+        Annotated[
+            dict[str, Annotated[str, Field(max_length=1024)]],
+            Field(max_length=32),
+            # A longer key cannot be written as YAML, in which children are applied.
+            MatchingKeys(r"^[ -~]+$", "keys must be plain characters, at most 253", longest=253, named=False),
+        ]
+        | None
+    ) = None
     """Settings that the driver defines."""
 
     node_publish_secret_ref: SecretReference | None = None
@@ -123,10 +133,10 @@ class CSIVolume(ApiModel):
 class ClaimTemplateMetadata(ApiModel):
     """Labels and annotations of the claim."""
 
-    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] | None = None
+    labels: ForeignLabels | None = None
     """Labels of the claim."""
 
-    annotations: Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)] | None = None
+    annotations: ForeignAnnotations | None = None
     """Annotations of the claim."""
 
 
@@ -139,17 +149,45 @@ class AccessMode(StrEnum):
     READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 
+class StorageSize(ApiModel):
+    """Size of a claim's volume."""
+
+    storage: PositiveQuantity
+    """Size, such as `10Gi`."""
+
+
+class ClaimResources(ApiModel):
+    """Size that a claim asks for, and the most that it takes."""
+
+    requests: StorageSize
+    """Size that is asked for."""
+
+    limits: StorageSize | None = None
+    """The largest size. Default: no bound."""
+
+
 class ClaimTemplateSpec(ApiModel):
     """What the claim asks for."""
 
     access_modes: Annotated[tuple[AccessMode, ...], Field(min_length=1, max_length=4)]
     """How the volume is mounted, usually `[ReadWriteOnce]`."""
 
-    storage_class_name: Annotated[str, Field(max_length=253)] | None = None
-    """StorageClass. Default: the cluster's."""
+    storage_class_name: StorageClassName | None = None
+    """StorageClass; empty for a volume that exists already. Default: the cluster's."""
 
-    resources: Resources
+    resources: ClaimResources
     """Size, as `requests.storage`."""
+
+    rules = (
+        Rule(
+            cel="self.accessModes.size() == 1 || !('ReadWriteOncePod' in self.accessModes)",
+            message="`ReadWriteOncePod` goes with no other mode; remove the others",
+            holds=lambda claim: (
+                len(claim.access_modes) == 1 or AccessMode.READ_WRITE_ONCE_POD not in claim.access_modes
+            ),
+            field="accessModes",
+        ),
+    )
 
 
 class ClaimTemplate(ApiModel):

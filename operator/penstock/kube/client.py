@@ -41,6 +41,7 @@ from penstock.kube.request import (
     to_yaml,
     unguarded,
 )
+from penstock.kube.shape import fault_of
 from penstock.resources.objects import Key, Object, key_of
 
 FIELD_MANAGER = "penstock"
@@ -293,4 +294,6 @@ class KubernetesClient:
             raise from_response(str(request), status=response.status, body=document, retry_after=retry_after)
         if document is None:
             raise Unavailable(f"{request}: {host} answered with something that is no JSON object")
+        if fault := fault_of(request.verb, document):
+            raise Unavailable(f"{request}: {host} answered with {fault}; is it an API server?")
         return document

@@ -3,13 +3,14 @@
     KubeError
     ├── ConfigurationError     no usable kubeconfig or service account: fix the environment and start again
     ├── NotLeading             another replica may lead by now: end, and let it work
-    ├── Unavailable            no connection, no answer in time, or a 5xx: retry with back-off
+    ├── Unavailable            no connection, no answer in time, or a 5xx (but see Invalid): retry with back-off
     └── Refused                the API server answered with a refusal
         ├── Unauthorized       401: credentials expired or wrong
         ├── Forbidden          403: a missing RBAC rule, a quota or an admission policy
         ├── NotFound           404: the object, its namespace or its kind does not exist
         ├── Conflict           409: it exists already, or it is not the object (uid) we meant
-        ├── Invalid            400, 415 or 422: the object itself is refused; retrying unchanged is useless
+        ├── Invalid            400, 415, 422, or a 500 about the object's types: the object itself is refused; retrying
+        │                      unchanged is useless
         └── TooManyRequests    429: wait `retry_after_seconds`
 
 The text of each carries the operation, the object, and the API server's own words.
@@ -17,9 +18,19 @@ The text of each carries the operation, the object, and the API server's own wor
 
 from __future__ import annotations
 
+import re
+
 from penstock.resources.objects import Object
 
 DEFAULT_RETRY_AFTER_SECONDS = 1.0
+
+LONGEST_RETRY_AFTER_SECONDS = 60.0
+"""More than this is not believed: a proxy that asks for a day must not stop the operator for one."""
+
+_SECONDS = re.compile(r"\s*([0-9]+)\s*")
+
+_ILL_TYPED = re.compile(r"failed to create typed patch object |failed to convert new object .*: unable to convert ")
+"""How the API server begins its answer when an applied object does not fit its Go type. It calls that a 500."""
 
 
 class KubeError(Exception):
@@ -116,7 +127,7 @@ def from_response(operation: str, *, status: int, body: Object | None, retry_aft
         operation: What was tried, for people: `apply Deployment default/smollm2`.
         status: HTTP status code.
         body: The `Status` object of the answer, when there is one.
-        retry_after: The `Retry-After` header, in seconds.
+        retry_after: The `Retry-After` header, in seconds; more than a minute is taken for a minute.
     """
     reason = str((body or {}).get("reason", ""))
     server_message = str((body or {}).get("message", ""))
@@ -128,12 +139,13 @@ def from_response(operation: str, *, status: int, body: Object | None, retry_aft
             server_message=server_message,
             retry_after_seconds=_seconds(retry_after),
         )
+    if status == 500 and _ILL_TYPED.match(server_message):
+        return Invalid(operation, status=status, reason=reason, server_message=server_message)
     if status >= 500:
         return Unavailable(f"{operation}: the API server failed with HTTP {status}: {server_message or 'no message'}")
     return _BY_STATUS.get(status, Refused)(operation, status=status, reason=reason, server_message=server_message)
 
 
 def _seconds(text: str | None) -> float:
-    if text is not None and text.strip().isdigit():
-        return float(text)
-    return DEFAULT_RETRY_AFTER_SECONDS
+    asked = _SECONDS.fullmatch(text or "")
+    return DEFAULT_RETRY_AFTER_SECONDS if asked is None else min(float(asked[1]), LONGEST_RETRY_AFTER_SECONDS)

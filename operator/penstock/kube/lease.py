@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from penstock.kube.candidacy import Record
 from penstock.kube.client import Client
-from penstock.kube.errors import NotFound
+from penstock.kube.errors import NotFound, Unavailable
 from penstock.kube.kinds import LEASE
 from penstock.resources.labels import MANAGED_BY, MANAGER
-from penstock.resources.objects import Key, Object
+from penstock.resources.objects import Key, Object, key_of
 
 
 class KubernetesLease:
@@ -58,14 +58,17 @@ class KubernetesLease:
 
 
 def _record_of(lease: Object) -> Record:
-    spec = lease.get("spec", {})
-    return Record(
-        holder=spec.get("holderIdentity") or "",
-        duration=float(spec.get("leaseDurationSeconds") or 0),
-        transitions=spec.get("leaseTransitions") or 0,
-        acquired=spec.get("acquireTime") or "",
-        version=lease["metadata"]["resourceVersion"],
-    )
+    try:
+        spec = lease.get("spec") or {}
+        return Record(
+            holder=str(spec.get("holderIdentity") or ""),
+            duration=float(spec.get("leaseDurationSeconds") or 0),
+            transitions=int(spec.get("leaseTransitions") or 0),
+            acquired=str(spec.get("acquireTime") or ""),
+            version=lease["metadata"]["resourceVersion"],
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Unavailable(f"Lease {key_of(lease)}: the API server answered with a spec of another shape") from error
 
 
 def _stamp() -> str:

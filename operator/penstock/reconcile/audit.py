@@ -2,7 +2,8 @@
 
 Watches tell of every change, as long as their connection holds. When one has to start over, the objects that vanished
 in between are never mentioned. So everything is listed from time to time, what is missing is removed from the cache,
-and every backend gets a pass; one that finds nothing changed costs no request.
+and every backend gets a pass; one that finds nothing changed costs no request. What a list shows before its event has
+arrived is news like that event, which then tells nothing new.
 
 Before the first reconcile the same list fills the cache, so that a restarted operator does not ask for each child.
 """
@@ -30,7 +31,8 @@ async def audit(
     Args:
         client: The API server.
         cache: Brought up to date.
-        queue: Gets the backends of objects that have vanished, and all backends when these are among the kinds.
+        queue: Gets the backends of objects that have changed or vanished, and all backends when these are among the
+            kinds.
         namespaces: Where backends are served; empty means everywhere.
         kinds: What to list.
 
@@ -42,12 +44,12 @@ async def audit(
     for kind in kinds:
         for namespace in namespaces or (None,):
             try:
-                vanished = await _audit_kind(client, cache, kind, namespace)
+                concerned = await _audit_kind(client, cache, kind, namespace)
             except Forbidden as error:
                 # One namespace, or one kind, that may not be read says nothing about the others.
                 refused = refused or error
                 continue
-            for key in vanished:
+            for key in concerned:
                 queue.add(key)
     if LLM_BACKEND in kinds:
         for key in cache.all(LLM_BACKEND):
@@ -60,11 +62,10 @@ async def _audit_kind(client: Client, cache: Cache, kind: Kind, namespace: str |
     held_before = cache.all(kind)
     labels = None if kind == LLM_BACKEND else MANAGED
     listed = await client.list(kind, namespace=namespace, labels=labels)
-    for obj in listed:
-        cache.store(kind, obj)
+    concerned = {key for obj in listed for key in cache.take(kind, obj)}
     alive = {key_of(obj) for obj in listed}
     vanished = [obj for key, obj in held_before.items() if key not in alive and namespace in (None, key.namespace)]
     # What has been heard of meanwhile is newer than what was held before the list, and the cache keeps it.
     for obj in vanished:
         cache.remove(kind, obj)
-    return keys_of(kind, vanished)
+    return concerned | keys_of(kind, vanished)

@@ -63,6 +63,11 @@ class Cache:
             self._by_backend.setdefault(backend, set()).add(place)
         return held is None or _content(held) != _content(obj)
 
+    def take(self, kind: Kind, obj: Object) -> set[Key]:
+        """Take an observed object in and return the backends for which that is news: its own, and its former one."""
+        before = self.get(kind, key_of(obj))
+        return keys_of(kind, (obj, before) if before is not None else (obj,)) if self.store(kind, obj) else set()
+
     def remove(self, kind: Kind, obj: Object) -> bool:
         """Take note that an object is gone and tell whether it was held."""
         key = key_of(obj)

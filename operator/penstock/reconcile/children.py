@@ -2,7 +2,8 @@
 
 An apply is left out when it could change nothing: the desired object is the one applied last, and the object in the
 cluster still is what the API server answered then. Both are remembered as digests, in memory only; a new process
-applies everything once, which the API server recognises as no change.
+applies everything once, which the API server recognises as no change. A child that others change as fast as it is put
+right is left to them for a while (`reconcile.fights`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from penstock.api.conditions import Reason
 from penstock.kube.client import Client
 from penstock.kube.errors import Conflict, Forbidden, Invalid, NotFound
-from penstock.kube.kinds import CHILD_KINDS, LLM_BACKEND, Kind, kind_of
+from penstock.kube.kinds import CHILD_KINDS, Kind, kind_of
 from penstock.reconcile.cache import Cache
+from penstock.reconcile.fights import Fights
+from penstock.reconcile.hindrance import Blocked, Gone, check_free, forbidden
 from penstock.reconcile.repair import give_up, repair, replace
 from penstock.resources.digest import digest
-from penstock.resources.objects import Key, Object, controller_of, is_controlled_by, is_terminating, key_of
+from penstock.resources.objects import Key, Object, is_controlled_by, is_terminating, key_of
 from penstock.status.trouble import Trouble
 
 _log = logging.getLogger(__name__)
@@ -30,24 +34,22 @@ NO_VERSION = "1"
 object if there is none, and is a conflict if there is one, so it can never change what it did not make."""
 
 Answer = TypeVar("Answer")
+_Child = tuple[Kind, Key]
 
 
-class Blocked(Exception):  # noqa: N818 - a result that ends the pass early
-    """A child cannot be applied.
+@dataclass
+class _Memory:
+    """What is remembered of one backend.
 
     Attributes:
-        trouble: Why, for status.
-        retry: Whether growing delays should follow; else a slow, steady look is enough.
+        applied: By child, the digests of what was applied last, and of what the API server answered then.
+        reached: How many of the desired children were in place when the last pass ended.
+        fights: How often each child had to be put right.
     """
 
-    def __init__(self, trouble: Trouble, *, retry: bool) -> None:
-        super().__init__(trouble.message)
-        self.trouble = trouble
-        self.retry = retry
-
-
-class Gone(Exception):  # noqa: N818 - likewise
-    """A child vanished or is on its way out; its place will be free in a moment."""
+    fights: Fights[_Child]
+    applied: dict[_Child, tuple[str, str]] = field(default_factory=dict)
+    reached: int = 0
 
 
 class Children:
@@ -56,13 +58,14 @@ class Children:
     Args:
         client: The API server.
         cache: What is known of the children; own writes are entered at once.
+        clock: A clock that never goes back, in seconds.
     """
 
-    def __init__(self, client: Client, cache: Cache) -> None:
+    def __init__(self, client: Client, cache: Cache, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._cache = cache
-        self._applied: dict[tuple[Kind, Key], tuple[str, str]] = {}
-        self._reached: dict[Key, int] = {}
+        self._clock = clock
+        self._memories: dict[Key, _Memory] = {}
 
     async def converge(
         self,
@@ -70,8 +73,8 @@ class Children:
         backend: Key,
         desired: Sequence[Object],
         *,
-        kept: Collection[tuple[Kind, Key]] = (),
-    ) -> None:
+        kept: Collection[_Child] = (),
+    ) -> float | None:
         """Apply every desired child in order, then delete the others.
 
         Args:
@@ -80,59 +83,86 @@ class Children:
             desired: The children as they are applied.
             kept: Further children that stay as they are.
 
+        Returns:
+            Seconds after which a child has to be looked at again that was left as others want it; None when there is
+            no such child.
+
         Raises:
             Blocked: A child cannot be applied; those after it are left for the next pass.
             Gone: A child is being deleted, or was deleted just now.
             KubeError: The API server cannot be reached, or asks for a pause.
         """
-        self._reached[backend] = 0
+        memory = self._memories.setdefault(backend, _Memory(Fights(self._clock)))
+        memory.reached = 0
+        waits: list[float] = []
         for obj in desired:
-            await self._apply(owner_uid, backend, obj)
-            self._reached[backend] += 1
-        await self._prune(owner_uid, backend, {(kind_of(obj), key_of(obj)) for obj in desired}.union(kept))
+            wait = await self._apply(owner_uid, backend, obj, memory)
+            waits += [wait] if wait > 0 else []
+            memory.reached += 1
+        wanted = {(kind_of(obj), key_of(obj)) for obj in desired}.union(kept)
+        await self._prune(owner_uid, backend, wanted, memory)
+        return min(waits, default=None)
 
     def reached(self, backend: Key) -> int:
         """Return how many of the desired children were in place when the last `converge` ended."""
-        return self._reached.get(backend, 0)
+        memory = self._memories.get(backend)
+        return memory.reached if memory is not None else 0
 
     def forget(self, backend: Key) -> None:
         """Drop what is remembered of a backend's children."""
-        self._reached.pop(backend, None)
-        for kind in CHILD_KINDS:
-            for child in self._cache.of_backend(backend, kind):
-                self._applied.pop((kind, key_of(child)), None)
+        self._memories.pop(backend, None)
 
-    async def _apply(self, owner_uid: str, backend: Key, obj: Object) -> None:
-        kind = kind_of(obj)
-        key = key_of(obj)
-        wanted = digest(obj)
+    async def _apply(self, owner_uid: str, backend: Key, obj: Object, memory: _Memory) -> float:
+        """Apply one child if that can change anything, and return how long it is left to others instead; 0 for not."""
+        kind, key = kind_of(obj), key_of(obj)
+        child, wanted = (kind, key), digest(obj)
+        applied, answered = memory.applied.get(child, (None, None))
         held = self._cache.get(kind, key)
-        if held is None:
-            if await self._make(backend, obj, wanted):
-                return
-            held = await self._live(kind, key)
         if held is not None:
-            _check_ownership(owner_uid, backend, kind, held)
-            if is_terminating(held):
-                raise Gone(f"{kind} {key} is being deleted")
-            if self._applied.get((kind, key)) == (wanted, _fingerprint(held, obj)):
-                return
-        started = time.monotonic()
-        why = self._why(kind, key, wanted, held)
-        # What is cut short half-way is done again, even if by then the child looks as it should.
-        self._applied.pop((kind, key), None)
-        answer = await self._put_right(kind, key, obj, held)
+            check_free(owner_uid, backend, kind, held)
+            if (applied, answered) == (wanted, _fingerprint(held, obj)):
+                return 0.0
+        if applied == wanted and (wait := memory.fights.wait_seconds(child)) > 0:
+            return wait
+        started, why = time.monotonic(), _why(applied, wanted, missing=held is None)
+        if applied is not None:
+            # What is cut short half-way is done again, even if by then the child looks as it should.
+            memory.applied[child] = (applied, "")
+        if applied == wanted and memory.fights.put_right(child):
+            told = "%s: others change %s %s as fast as it is put right; repairs slow down"
+            _log.warning(told, backend, kind, key.name)
+        try:
+            answer = await self._write(owner_uid, backend, obj, held)
+        except Blocked:
+            # No fight: nothing is written, and it has to be said why at every pass.
+            memory.applied.pop(child, None)
+            raise
         self._cache.store(kind, answer)
-        self._applied[kind, key] = (wanted, _fingerprint(answer, obj))
+        if is_terminating(answer):
+            # Its deletion began before the write, and the event of that tells nothing new.
+            check_free(owner_uid, backend, kind, answer)
+        memory.applied[child] = (wanted, _fingerprint(answer, obj))
         if held is None or answer["metadata"]["resourceVersion"] != held["metadata"]["resourceVersion"]:
             _decided(backend, f"applied {kind} {key.name}", why, started)
+        return 0.0
 
-    async def _make(self, backend: Key, obj: Object, wanted: str) -> bool:
-        """Apply a child that must not exist, and tell whether it did not.
+    async def _write(self, owner_uid: str, backend: Key, obj: Object, held: Object | None) -> Object:
+        """Make a child or put it right, and return it as it is then."""
+        kind, key = kind_of(obj), key_of(obj)
+        if held is None:
+            made = await self._make(obj)
+            if made is not None:
+                return made
+            held = await self._live(kind, key)
+            if held is not None:
+                check_free(owner_uid, backend, kind, held)
+        return await self._put_right(kind, key, obj, held)
+
+    async def _make(self, obj: Object) -> Object | None:
+        """Apply a child that must not exist, and return it; None when it does exist.
 
         Whoever has taken the name keeps it: unlike a look beforehand this leaves no moment in between.
         """
-        kind, key = kind_of(obj), key_of(obj)
         new = {**obj, "metadata": {**obj["metadata"], "resourceVersion": NO_VERSION}}
 
         async def write() -> Object | None:
@@ -140,23 +170,7 @@ class Children:
                 return await self._client.apply(new)
             return None
 
-        started = time.monotonic()
-        self._applied.pop((kind, key), None)
-        answer = await self._send(kind, key, write())
-        if answer is None:
-            return False
-        self._cache.store(kind, answer)
-        self._applied[kind, key] = (wanted, _fingerprint(answer, obj))
-        _decided(backend, f"applied {kind} {key.name}", "it was missing", started)
-        return True
-
-    def _why(self, kind: Kind, key: Key, wanted: str, held: Object | None) -> str:
-        if held is None:
-            return "it was missing"
-        applied, _ = self._applied.get((kind, key), (None, None))
-        if applied is None:
-            return "it was not as this release wants it"
-        return "something else is wanted now" if applied != wanted else "somebody had changed it"
+        return await self._send(kind_of(obj), key_of(obj), write())
 
     async def _put_right(self, kind: Kind, key: Key, desired: Object, held: Object | None) -> Object:
         """Apply a child, take out what an apply leaves, and return the child as it is then."""
@@ -178,6 +192,8 @@ class Children:
             answer = await self._send(kind, key, self._client.apply(pinned))
         patch = repair(kind, desired, answer)
         if patch is not None:
+            # On that very version: what somebody writes after the apply would look in the answer as if it were ours.
+            patch["metadata"] = {"resourceVersion": answer["metadata"]["resourceVersion"]}
             answer = await self._send(kind, key, self._client.patch(kind, key, patch, uid=uid))
         patch = give_up(answer)
         return answer if patch is None else await self._send(kind, key, self._client.patch(kind, key, patch, uid=uid))
@@ -202,15 +218,15 @@ class Children:
                 Trouble(reason=Reason.CHILDREN_REFUSED, message=message, stalled=True), retry=False
             ) from error
         except Forbidden as error:
-            raise Blocked(_forbidden(kind, key, error), retry=True) from error
+            raise Blocked(forbidden(kind, key, error), retry=True) from error
 
-    async def _prune(self, owner_uid: str, backend: Key, wanted: Collection[tuple[Kind, Key]]) -> None:
+    async def _prune(self, owner_uid: str, backend: Key, wanted: Collection[_Child], memory: _Memory) -> None:
         for kind in CHILD_KINDS:
             for child in self._cache.of_backend(backend, kind):
                 key = key_of(child)
                 if (kind, key) in wanted or is_terminating(child) or not is_controlled_by(child, owner_uid):
                     continue
-                self._applied.pop((kind, key), None)
+                memory.applied.pop((kind, key), None)
                 started = time.monotonic()
                 try:
                     await self._client.delete(kind, key, uid=child["metadata"]["uid"])
@@ -221,40 +237,19 @@ class Children:
                     _decided(backend, f"deleted {kind} {key.name}", "it is no longer wanted", started)
 
 
+def _why(applied: str | None, wanted: str, *, missing: bool) -> str:
+    if missing:
+        return "it was missing"
+    if applied is None:
+        return "it was not as this release wants it"
+    return "something else is wanted now" if applied != wanted else "somebody had changed it"
+
+
 def _decided(backend: Key, decision: str, reason: str, started: float) -> None:
     """Log a decision: in one line for people, and in fields of its own for machines."""
     took = round(time.monotonic() - started, 3)
     fields = {"backend": str(backend), "reason": reason, "took": took}
     _log.info("%s: %s, %s", backend, decision, reason, extra=fields)
-
-
-def _check_ownership(owner_uid: str, backend: Key, kind: Kind, held: Object) -> None:
-    """Refuse to touch an object that is not the backend's own.
-
-    Raises:
-        Gone: It belongs to an earlier backend of the same name and the garbage collector will take it.
-        Blocked: It belongs to somebody else.
-    """
-    if is_controlled_by(held, owner_uid):
-        return
-    controller, key = controller_of(held), key_of(held)
-    # The names of children are made from that of their backend, so those of two backends can meet.
-    if controller is not None and (controller["kind"], controller["name"]) == (LLM_BACKEND.name, backend.name):
-        raise Gone(f"{kind} {key} still belongs to an earlier backend")
-    owner = f"belongs to {controller['kind']} {controller['name']}" if controller else "was not made by Penstock"
-    message = (
-        f"{kind} {key.name} exists and {owner}; it is left alone. Delete or rename it, or give the backend another name"
-    )
-    raise Blocked(Trouble(reason=Reason.NAME_TAKEN, message=message, stalled=True), retry=False)
-
-
-def _forbidden(kind: Kind, key: Key, error: Forbidden) -> Trouble:
-    if "exceeded quota" in error.server_message:
-        message = f"a ResourceQuota leaves no room for {kind} {key.name}: {error.server_message}"
-        return Trouble(reason=Reason.QUOTA_EXCEEDED, message=message)
-    hint = "; grant the operator this permission" if error.missing_rule else ""
-    message = f"{kind} {key.name} may not be applied: {error.server_message}{hint}"
-    return Trouble(reason=Reason.CHILDREN_REFUSED, message=message)
 
 
 def _fingerprint(obj: Object, desired: Object) -> str:

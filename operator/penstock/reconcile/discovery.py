@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from penstock.kube.client import Client
-from penstock.kube.errors import NotFound, Refused
+from penstock.kube.errors import NotFound, Refused, Unavailable
 from penstock.kube.kinds import CHILD_KINDS, LLM_BACKEND, OPTIONAL_KINDS, POD, POD_MONITOR, Kind
 from penstock.resources.facts import ClusterFacts
 
@@ -51,11 +51,15 @@ class Discovery:
         return changed
 
     async def _serves(self, kind: Kind) -> bool:
+        group_path = f"/apis/{kind.group}/{kind.version}"
         try:
-            group = await self._client.read(f"/apis/{kind.group}/{kind.version}")
+            group = await self._client.read(group_path)
         except NotFound:
             return False
-        return any(resource.get("name") == kind.plural for resource in group.get("resources", ()))
+        resources = group.get("resources")
+        if not isinstance(resources, list):
+            raise Unavailable(f"{group_path} is answered with something that lists no resources")
+        return any(isinstance(resource, dict) and resource.get("name") == kind.plural for resource in resources)
 
     async def _minor(self) -> int | None:
         # Some providers write "34+".

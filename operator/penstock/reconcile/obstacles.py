@@ -89,6 +89,8 @@ class Obstacles:
         self._watches[key] = _Watch(obstacle, state, now)
         if before is not None and before.obstacle == obstacle and before.state != state:
             await self._try_again(key, deployment, state)
+            # The answer may show somebody's edit besides, and its event tells nothing new.
+            return 0.0
         return LOOK_SECONDS
 
     def forget(self, key: Key) -> None:

@@ -8,6 +8,7 @@ writes, and decides nothing else.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,8 +20,10 @@ from penstock.kube.client import Client
 from penstock.kube.errors import KubeError, TooManyRequests
 from penstock.kube.kinds import LLM_BACKEND
 from penstock.reconcile.cache import Cache
-from penstock.reconcile.children import Blocked, Children, Gone
+from penstock.reconcile.children import Children
+from penstock.reconcile.hindrance import Blocked, Gone
 from penstock.reconcile.outcome import Done, Failed, Outcome, RequeueAfter
+from penstock.reconcile.patience import TELL_SECONDS, Patience, look_again_seconds
 from penstock.reconcile.report import SETTLE_SECONDS, Report, Reporter, soonest
 from penstock.reconcile.templates import Templates
 from penstock.reconcile.turns import Turns
@@ -32,11 +35,13 @@ from penstock.rollout.pacing import MAX_CONCURRENT_ROLLOUTS
 from penstock.status.change import Transition
 from penstock.status.trouble import Trouble
 
-GONE_SECONDS = 0.5
-"""A deleted child's place is usually free by then."""
+AT_ONCE_SECONDS = 0.0
 
 BLOCKED_SECONDS = 5.0
 """How often a taken name or a full quota is looked at again: no event tells when it goes."""
+
+LONGEST_PAUSE_SECONDS = 60.0
+"""A backend for which the API server asks for a longer pause is tried again after this."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +67,7 @@ class Reconciler:
         settle_seconds: How long after a write of status a sharper picture waits.
         announce: Told of a backend and what of it is worth an Event.
         now: The wall clock, for conditions.
+        clock: A clock that never goes back, in seconds.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Reconciler:
         settle_seconds: float = SETTLE_SECONDS,
         announce: Callable[[Object, Transition], None] = lambda _backend, _transition: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -82,9 +89,10 @@ class Reconciler:
         self._read_facts = facts
         self._announce = announce
         self._now = now
-        self._children = Children(client, cache)
+        self._children = Children(client, cache, clock=clock)
+        self._patience: Patience[Key] = Patience(clock)
         self._templates = Templates(client, cache, Turns(cache, maximum=max_concurrent_rollouts))
-        self._reporter = Reporter(client, cache, settle_seconds=settle_seconds, now=now)
+        self._reporter = Reporter(client, cache, settle_seconds=settle_seconds, now=now, clock=clock)
 
     @property
     def _facts(self) -> ClusterFacts:
@@ -98,12 +106,14 @@ class Reconciler:
             self._children.forget(key)
             self._templates.forget(key)
             self._reporter.forget(key)
+            self._patience.over(key)
             return Done()
         try:
             return await self._pass(key, raw)
         except TooManyRequests as error:
             reached = self._children.reached(key)
-            return Failed(str(error), retry_after_seconds=error.retry_after_seconds, reached=reached)
+            pause = min(error.retry_after_seconds, LONGEST_PAUSE_SECONDS)
+            return Failed(str(error), retry_after_seconds=pause, reached=reached)
         except KubeError as error:
             return Failed(str(error), reached=self._children.reached(key))
 
@@ -114,7 +124,11 @@ class Reconciler:
             return _outcome(Done(), report)
         if not raw.get("status", {}).get("conditions"):
             # Tools take an object without conditions for finished, so this comes before the children.
-            raw = self._announced(await self._report(key, raw, backend)).backend
+            first = self._announced(await self._report(key, raw, backend))
+            if first.overtaken:
+                # What follows would report the old spec under the new one's generation.
+                return RequeueAfter(AT_ONCE_SECONDS)
+            raw = first.backend
         result = await self._act(key, raw, backend)
         report = await self._report(key, raw, backend, trouble=result.trouble, applied=result.applied)
         return _outcome(result.outcome, self._announced(report))
@@ -134,15 +148,20 @@ class Reconciler:
             revision = plan.revision
             desired = children.build(backend, settings, facts, revision.template, revision=revision.name)
             desired = plan.with_history(backend, desired)
-            await self._children.converge(raw["metadata"]["uid"], key, desired, kept=plan.kept)
+            wait = await self._children.converge(raw["metadata"]["uid"], key, desired, kept=plan.kept)
         except Gone as gone:
+            lasted = self._patience.lasted_seconds(key)
             _log.info("%s: %s", key, gone)
-            return _Result(outcome=RequeueAfter(GONE_SECONDS))
+            trouble = gone.trouble if lasted >= TELL_SECONDS else None
+            return _Result(outcome=RequeueAfter(look_again_seconds(lasted)), trouble=trouble)
         except Blocked as blocked:
+            self._patience.over(key)
             return _Result(outcome=_retry(blocked), trouble=blocked.trouble)
         finally:
             self._templates.done(key)
-        return _Result(outcome=Done() if plan.wait is None else RequeueAfter(plan.wait.ask_again_seconds))
+        self._patience.over(key)
+        wait = soonest(wait, plan.wait.ask_again_seconds if plan.wait is not None else None)
+        return _Result(outcome=Done() if wait is None else RequeueAfter(wait))
 
     async def _report(
         self,
@@ -178,7 +197,12 @@ def _retry(blocked: Blocked) -> Outcome:
 
 
 def _outcome(outcome: Outcome, report: Report) -> Outcome:
-    """Return when to look again: as applying has ended, or earlier if status asks for it."""
+    """Return when to look again: as applying has ended, or earlier if status asks for it.
+
+    At once when the backend has changed during the pass: no event will tell, and what failed was for another spec.
+    """
+    if report.overtaken:
+        return RequeueAfter(AT_ONCE_SECONDS)
     if isinstance(outcome, Failed):
         return outcome
     seconds = soonest(outcome.seconds if isinstance(outcome, RequeueAfter) else None, report.look_again_seconds)

@@ -47,11 +47,14 @@ class Report:
     Attributes:
         backend: The backend as it is afterwards.
         transition: What is worth an Event; None when nothing is.
+        overtaken: Whether the backend is another than the one the pass has worked on: its spec was edited meanwhile, or
+            it is being deleted. The answer to the write has told of it, so its event will tell nothing new.
         look_again_seconds: When to look again though no event may tell; None when events will.
     """
 
     backend: Object
     transition: Transition | None = None
+    overtaken: bool = False
     look_again_seconds: float | None = None
 
 
@@ -178,12 +181,19 @@ class Reporter:
         self._cache.store(LLM_BACKEND, answer)
         self._written[key] = _Written(status, answer.get("status", {}), self._clock())
         _log_readiness(key, previous, status)
-        return Report(backend=answer, transition=transition(previous, status))
+        return Report(backend=answer, transition=transition(previous, status), overtaken=_is_overtaken(raw, answer))
 
 
 def soonest(first: float | None, second: float | None) -> float | None:
     """Return the earlier of two times that may not be set."""
     return min((value for value in (first, second) if value is not None), default=None)
+
+
+def _is_overtaken(worked_on: Object, answer: Object) -> bool:
+    return any(
+        worked_on["metadata"].get(name) != answer["metadata"].get(name)
+        for name in ("uid", "generation", "deletionTimestamp")
+    )
 
 
 def _log_readiness(key: Key, previous: Object, status: Object) -> None:

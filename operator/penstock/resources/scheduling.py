@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from penstock.api.backend import LLMBackend
 from penstock.resources.labels import selector
 from penstock.resources.objects import Object
@@ -18,7 +16,7 @@ def build(backend: LLMBackend) -> Object:
     given: Object = {
         "nodeSelector": dict(pod.node_selector or {}),
         "tolerations": [toleration.to_dict() for toleration in pod.tolerations],
-        "affinity": copy.deepcopy(pod.affinity or {}),
+        "affinity": pod.affinity.to_dict() if pod.affinity else {},
         "topologySpreadConstraints": [
             {
                 **constraint.to_dict(),

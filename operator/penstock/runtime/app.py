@@ -31,6 +31,7 @@ from penstock.kube.pace import Pace
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.objects import Key
+from penstock.runtime import ending
 from penstock.runtime.endpoints import Endpoints
 from penstock.runtime.keeper import Keeper
 from penstock.runtime.leader import Leader
@@ -264,12 +265,19 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def run(settings: OperatorSettings) -> None:
-    """Run the operator in this process until SIGTERM or SIGINT; raises what `Operator.run` raises."""
+    """Run the operator in this process until SIGTERM or SIGINT; raises what `Operator.run` raises.
+
+    It returns or raises within seconds of the operator's end, or the process ends, see `runtime.ending`.
+    """
     # What is imported by now lives as long as the process, and what is kept of the cluster for long: looking through
     # both for cycles at the usual pace costs much and finds nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    asyncio.run(_main(settings))
+    runner = asyncio.Runner()
+    try:
+        runner.run(_main(settings))
+    finally:
+        ending.end(runner)
 
 
 async def _main(settings: OperatorSettings) -> None:

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from types import CodeType, CoroutineType
 from typing import Any
 
 import aiohttp
@@ -25,9 +26,9 @@ from kubernetes.aio.client.configuration import Configuration
 from penstock.kube import connection
 from penstock.kube.kinds import LLM_BACKEND, Kind
 from penstock.reconcile.audit import MANAGED
-from penstock.reconcile.cache import Cache, backend_of
+from penstock.reconcile.cache import Cache, keys_of
 from penstock.reconcile.queue import WorkQueue
-from penstock.resources.objects import Key, Object
+from penstock.resources.objects import Key, Object, key_of
 from penstock.runtime.streams import Streams
 
 # A load balancer may drop a connection silently: end streams before that can matter, and notice dead ones.
@@ -41,6 +42,7 @@ CONNECT_TIMEOUT_SECONDS = 5
 REQUEST_TIMEOUT_SECONDS = 30
 PAGE_SIZE = 500
 STOP_SECONDS = 3.0
+STOP_TRIES = 3
 IDLE_SECONDS = 1.0
 """How long kopf keeps a task for an object that no event concerns any more; after a start there is one for each."""
 
@@ -124,23 +126,64 @@ async def run(
 
 
 def _hide_debris(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report what went wrong in the loop, except that kopf's generators complain when they are closed half-way."""
-    generator = context.get("asyncgen")
-    if generator is not None and f"/{kopf.__name__}/" in generator.ag_code.co_filename:
+    """Report what went wrong in the loop, except for what kopf leaves behind when one of its watches has failed.
+
+    Its generators complain when they are closed half-way, its callbacks when no task runs any more, and the errors of
+    all watches but the first are retrieved by nobody. The first is the one that is told.
+    """
+    if _is_kopf_s(context):
         _log.debug("while kopf ended: %s", context.get("exception"))
     else:
         loop.default_exception_handler(context)
 
 
-async def _ended(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel kopf's tasks once and wait for them: cancelled twice they leave connections open."""
+def _is_kopf_s(context: dict[str, Any]) -> bool:
+    generator, task, error = context.get("asyncgen"), context.get("future"), context.get("exception")
+    if generator is not None:
+        return _in_kopf(generator.ag_code)
+    if isinstance(task, asyncio.Task):
+        return _runs_kopf(task)
+    trace = error.__traceback__ if "handle" in context and error is not None else None
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and _in_kopf(trace.tb_frame.f_code)
+
+
+def _in_kopf(code: CodeType) -> bool:
+    return f"/{kopf.__name__}/" in code.co_filename
+
+
+def _runs_kopf(task: asyncio.Task[Any]) -> bool:
+    coroutine = task.get_coro()
+    return isinstance(coroutine, CoroutineType) and _in_kopf(coroutine.cr_code)
+
+
+async def _ended(tasks: Collection[asyncio.Task[None]], *, stop_seconds: float = STOP_SECONDS) -> None:
+    """Cancel kopf's tasks and wait for them, for a while.
+
+    Once is the rule: cancelled twice they leave connections open. But a watch that has ended by itself at that very
+    moment swallows it and goes on, and those who wait for it with it, so whatever still runs is cancelled again.
+    """
+    left: Collection[asyncio.Task[Any]] = tasks
     with _silence():
-        for task in tasks:
-            task.cancel()
-        deadline = asyncio.get_running_loop().time() + STOP_SECONDS
-        while (left := deadline - asyncio.get_running_loop().time()) > 0 and not all(task.done() for task in tasks):
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(tasks, timeout=left)
+        for _ in range(STOP_TRIES):
+            for task in left:
+                task.cancel()
+            await _wait(left, stop_seconds)
+            # There is one kopf in a loop, so all that run its code were started by these.
+            left = {task for task in asyncio.all_tasks() if _runs_kopf(task)}.union(tasks)
+            left = {task for task in left if not task.done()}
+            if not left:
+                return
+    _log.error("kopf does not end: %s", ", ".join(sorted(task.get_name() for task in left)))
+
+
+async def _wait(tasks: Collection[asyncio.Task[Any]], seconds: float) -> None:
+    """Wait for all of these, even when cancelled meanwhile."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while (left := deadline - asyncio.get_running_loop().time()) > 0 and not all(task.done() for task in tasks):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(tasks, timeout=left)
 
 
 @contextlib.contextmanager
@@ -158,13 +201,13 @@ def _silence() -> Iterator[None]:
 def take(kind: Kind, event_type: str | None, obj: Object, *, cache: Cache, queue: WorkQueue[Key]) -> None:
     """Enter one event into the cache, and its backend into the queue if the event told anything new."""
     obj = {"apiVersion": kind.api_version, "kind": kind.name, **obj}
-    backend = backend_of(kind, obj)
-    before = cache.get(kind, Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
-    former = backend_of(kind, before) if before is not None else None
-    changed = cache.remove(kind, obj) if event_type == "DELETED" else cache.store(kind, obj)
-    if changed:
-        for key in {backend, former} - {None}:
-            queue.add(key)  # type: ignore[arg-type]
+    if event_type == "DELETED":
+        before = cache.get(kind, key_of(obj))
+        concerned = keys_of(kind, (obj, before or obj)) if cache.remove(kind, obj) else set()
+    else:
+        concerned = cache.take(kind, obj)
+    for key in concerned:
+        queue.add(key)
 
 
 def _is_news(kind: Kind, cache: Cache) -> Callable[..., bool]:
