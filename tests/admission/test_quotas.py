@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.admission.quotas import QuotaRefusal, Quotas
+from penstock.admission.quotas import UNKNOWN_TENANT, QuotaRefusal, Quotas
 from penstock.admission.reservation import Reservation, ReservationError
 from penstock.admission.shed import Shed
 from penstock.api.ratelimits import QuotaAlgorithm, QuotaScope, QuotaUnit, RateLimit, TenantQuota
@@ -167,6 +167,13 @@ TENANTS = TenantsPolicy(
 def test_a_tenant_has_its_own_quotas_and_those_it_does_not_replace(tenant, may):
     some = quotas(limit("daily", 4, per=QuotaScope.TENANT), tenants=TENANTS)
     assert passed(some, 10, tenant=tenant) == may
+
+
+def test_callers_that_are_no_tenant_have_the_default_whatever_patterns_there_are():
+    everybody = TenantClass(name="all", tenants=("*",), rate_limits=(TenantQuota(name="daily", limit=7),))
+    tenants = TENANTS.model_copy(update={"classes": (everybody,)})
+    some = quotas(tenants=tenants)
+    assert (passed(some, 10, tenant=UNKNOWN_TENANT), passed(some, 10, tenant="anybody")) == (2, 7)
 
 
 def test_a_replica_has_its_share_of_all_but_its_own_quotas():

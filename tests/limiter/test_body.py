@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.admission.cost import PromptSize
-from penstock.limiter.body import NESTING_LIMIT, read_wish, with_usage
+from penstock.limiter.body import (
+    NESTING_LIMIT,
+    SEQUENCES_LIMIT,
+    STRUCTURE_LIMIT,
+    TOKENS_LIMIT,
+    read_wish,
+    with_usage,
+)
 from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.wish import KINDS, Kind, Wish
 
@@ -171,6 +178,28 @@ def test_what_cannot_be_read_alike_is_refused_in_words(path: str, body: bytes, w
 def test_half_a_token_is_refused(body: bytes) -> None:
     with pytest.raises(Refused, match="must be a whole number"):
         read_wish(CHAT, body)
+
+
+@pytest.mark.parametrize("unit", [b"{},", b"[],", b"1,"])
+def test_a_body_of_very_many_values_is_refused_and_one_of_as_much_text_is_not(unit: bytes) -> None:
+    """Each value takes memory while it is looked at, however short it is written."""
+    many = unit * (STRUCTURE_LIMIT // (2 if unit != b"1," else 1) + 1)
+    with pytest.raises(Refused) as caught:
+        read_wish(CHAT, b'{"messages": [%b1]}' % many)
+    assert caught.value.reason is Reason.BODY_TOO_LARGE
+    assert read_wish(CHAT, b'{"prompt": "%b"}' % (b"x" * len(many))).kind is Kind.CHAT
+
+
+@pytest.mark.parametrize("number", [SEQUENCES_LIMIT + 1, 10**300, float(10**300)])
+@pytest.mark.parametrize("field", ["n", "best_of"])
+def test_nobody_asks_for_more_answers_than_any_engine_gives(field: str, number: float) -> None:
+    with pytest.raises(Refused, match="answers at once"):
+        wish(CHAT, **{field: number})
+    assert wish(CHAT, **{field: SEQUENCES_LIMIT}).sequences == SEQUENCES_LIMIT
+
+
+def test_a_bound_of_output_beyond_all_measure_is_a_number_that_can_be_added() -> None:
+    assert wish(CHAT, max_tokens=10**300).max_output_tokens == TOKENS_LIMIT
 
 
 def test_nesting_counts_brackets_and_not_texts() -> None:

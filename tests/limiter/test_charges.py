@@ -173,6 +173,28 @@ async def test_an_answer_that_breaks_off_behind_its_usage_is_charged_what_it_say
         assert used(rig) == {"tokens": 12}
 
 
+async def test_who_leaves_before_the_answer_begins_pays_the_prompt(open_rig) -> None:
+    """Else whoever leaves in time would use the engine for nothing."""
+    async with open_rig(rateLimits=[TOKENS, PROMPTS, REQUESTS]) as rig:
+        held = rig.hold()
+        client = await rig.begin(b'{"prompt": "%b", "max_tokens": 50}' % (b"x" * 36))
+        await rig.until(lambda: len(held.calls) == 1)
+        client.reset()
+        await rig.settled()
+        assert used(rig) == {"tokens": 10, "prompts": 10, "requests": 1}
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"9" * 5000])
+async def test_options_that_cannot_be_amended_go_on_as_they_are_and_leave_no_charge_behind(open_rig, number) -> None:
+    async with open_rig(rateLimits=[TOKENS, REQUESTS]) as rig:
+        rig.engine.script = answer({"usage": USAGE})
+        body = b'{"stream": true, "stream_options": {"x": %b}}' % number
+        assert (await rig.post(body)).status in {200, 400}
+        await rig.settled()
+        assert used(rig)["tokens"] in {0, 12}
+        assert all(call.body == body for call in rig.engine.calls)
+
+
 async def test_what_never_reached_the_engine_costs_nothing(open_rig) -> None:
     policy = {"concurrency": {"maximum": 1}, "queue": {"maxRequests": 2}, "rateLimits": [TOKENS, REQUESTS]}
     async with open_rig(**policy) as rig:

@@ -29,6 +29,14 @@ def mount(folder: Path, files: dict[str, str], *, version: int) -> None:
             path.unlink()
 
 
+def test_no_tenant_is_called_like_the_callers_that_are_none(tmp_path: Path) -> None:
+    mount(tmp_path, {"default": SECRET}, version=1)
+    keys = KeyFolder(tmp_path)
+    assert not keys.refresh()
+    assert "give the tenant another name" in str(keys.problem)
+    assert keys.tenant(SECRET.encode()) is None
+
+
 def test_a_key_names_its_tenant(tmp_path: Path) -> None:
     mount(tmp_path, {"team-a": f"{SECRET}\n\n  other-key \r\n", "team-b": "third"}, version=1)
     keys = KeyFolder(tmp_path)

@@ -6,6 +6,7 @@ import heapq
 import itertools
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -346,6 +347,24 @@ def test_who_was_sent_away_while_held_by_a_pace_is_not_asked_about_later() -> No
     replica.clock.move(10)
     assert client.refused is GONE
     assert len(replica.at_engine) == 1
+
+
+def test_a_defect_that_one_request_meets_keeps_no_other_from_its_turn(caplog) -> None:
+    replica = Replica(concurrency={"maximum": 2})
+    for prompt in ("a", "b"):
+        replica.ask(prompt=prompt)
+    assert len(replica.at_engine) == 2
+    broken, waits = replica.ask(prompt="c"), replica.ask(prompt="d")
+    assert broken.turn is not None
+    aborted = []
+    broken.turn._go = lambda *_: 1 / 0
+    broken.transport = SimpleNamespace(abort=lambda: aborted.append(broken))
+    for visit in list(replica.at_engine):
+        replica.end(visit, Outcome.SUCCESS, served=True, whole=True)
+    assert aborted == [broken]
+    assert list(replica.at_engine.values()) == [waits]
+    assert replica.admission.gate.in_flight == 1
+    assert "could not be told" in caplog.text
 
 
 def test_the_first_byte_of_an_answer_gives_the_prompt_back() -> None:

@@ -22,6 +22,9 @@ from penstock.admission.shed import Shed
 from penstock.api.ratelimits import QuotaScope, QuotaUnit, RateLimit
 from penstock.api.tenants import TenantClass, TenantLimits, TenantsPolicy
 
+UNKNOWN_TENANT = "default"
+"""What all callers are called together that are no tenant."""
+
 _CONNECTION = Use(requests=1, prompt_tokens=0, output_tokens=0)
 _EVERYONE = TenantLimits()
 
@@ -214,6 +217,8 @@ def _by_tenant(rate_limits: Sequence[RateLimit], tenants: TenantsPolicy | None) 
         return None
 
     def quotas_of(tenant: str) -> Sequence[RateLimit]:
+        if tenant == UNKNOWN_TENANT:  # whatever patterns there are
+            return others
         limits = tenants.limits_of(tenant)
         return of_class[limits.name] if isinstance(limits, TenantClass) else others
 

@@ -108,7 +108,8 @@ class TenantsPolicy(ApiModel):
     """Header that names the tenant, with `identifyBy: Header`."""
 
     trusted_proxies: Annotated[tuple[Cidr, ...], Field(max_length=64)] = ()
-    """Networks whose identity headers and X-Forwarded-For count, such as 10.0.0.0/8. Default: none."""
+    """Networks whose identity headers, `x-penstock-priority` and X-Forwarded-For count, such as 10.0.0.0/8: proxies
+    that strip these from their clients. Default: none."""
 
     default: TenantLimits | None = None
     """What callers get who are in no class, unknown ones included. Without it unknown callers get 401."""

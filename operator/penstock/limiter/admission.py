@@ -18,6 +18,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
 from penstock.admission.ask import Ask, Waiting
 from penstock.admission.bands import Bands
 from penstock.admission.cost import CostModel
@@ -160,6 +162,7 @@ class Admission:
             return visit
         body = request.whole_body()
         visit = self._visit(request.head, caller, self._wish(route, body))
+        amended = self._with_usage(visit, body)
         visit.mark = fingerprint(f"{caller.tenant} {route.path}", (body,))
         try:
             self._check_retry(visit, request.head)
@@ -167,13 +170,17 @@ class Admission:
         except Refused:
             self.retries.unanswered(visit.mark, self.now())
             raise
-        if self.mode is AdmissionMode.ENFORCE:
-            visit.fields = self.charges.fields(caller, dialect=route.dialect, now=self.now())
-        if visit.wish.can_add_usage and self.charges.count_tokens:
-            visit.add_usage = True
-            request.replace_body(with_usage(body))
-        if not visit.delay_seconds or self.mode is AdmissionMode.SHADOW:
-            self._ask(visit)
+        try:
+            if self.mode is AdmissionMode.ENFORCE:
+                visit.fields = self.charges.fields(caller, dialect=route.dialect, now=self.now())
+            if amended is not None:
+                visit.add_usage = True
+                request.replace_body(amended)
+            if not visit.delay_seconds or self.mode is AdmissionMode.SHADOW:
+                self._ask(visit)
+        except BaseException:
+            visit.refund()
+            raise
         return visit
 
     def wait(self, turn: Turn) -> None:
@@ -222,6 +229,15 @@ class Admission:
             if self.mode is AdmissionMode.ENFORCE:
                 raise
             return _unread(route)
+
+    def _with_usage(self, visit: Visit, body: bytes) -> bytes | None:
+        """Return the body that also asks for usage; None when nobody needs it or the body cannot be amended."""
+        if not (visit.wish.can_add_usage and self.charges.count_tokens):
+            return None
+        try:
+            return with_usage(body)
+        except msgspec.DecodeError:  # the options hold a number that is none; the engine will say so
+            return None
 
     def _check_retry(self, visit: Visit, head: RequestHead) -> None:
         """Find out whether a request is a repetition that is one too many; while nobody has to wait it does no harm.

@@ -67,9 +67,10 @@ def collect(admission: Admission) -> Iterator[Metric]:
         limit.add_metric(["prefill_tokens"], gate.prefill_limit)
     yield limit
     yield GaugeMetricFamily(
-        "penstock_prefill_backlog_tokens", "Estimated prompt tokens that the engine has not answered yet",
+        "penstock_prefill_backlog_tokens",
+        "Estimated prompt tokens of streamed requests whose answer has not begun",
         gate.prefill_backlog,
-    )  # fmt: skip
+    )
     yield from _queue(admission)
     yield CounterMetricFamily("penstock_retries", "Admitted requests that repeat an earlier one", books.retries)
     yield GaugeMetricFamily(

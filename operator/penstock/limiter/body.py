@@ -18,6 +18,7 @@ another. Engines read with Python's json (vLLM) and nlohmann::json (llama.cpp):
 | a number as `100.0` | passed, read as 100 | so do both engines |
 | a number or truth value as text, `stream: 1` | refused | one engine converts it, the other ignores it |
 | null | passed, as if left out | so do both engines |
+| more answers than `SEQUENCES_LIMIT` | refused | no engine serves them, and everybody else would wait |
 
 Fields whose type no decision depends on (the shape of a message, say) are left for the engine to judge.
 """
@@ -37,6 +38,12 @@ from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.wish import KINDS, NO_PROMPT, Kind, Wish
 
 NESTING_LIMIT = 128
+STRUCTURE_LIMIT = 1_000_000
+"""Brackets and commas of one body: each can stand for a value, and a value takes some 40 bytes while it is looked at,
+however short it is written."""
+
+SEQUENCES_LIMIT = 1024
+TOKENS_LIMIT = 1 << 31
 MODEL_NAME_LIMIT = 256
 SHOWN_LIMIT = 100
 
@@ -134,6 +141,8 @@ def read_wish(path: str, body: bytes) -> Wish:
     if path.endswith("/batch") and isinstance(fields.messages, list):
         prompts = max(1, len(fields.messages))
     answers = max(_number("n", fields.n), _number("n_cmpl", fields.n_cmpl), _number("best_of", fields.best_of), 1)
+    if prompts * answers > SEQUENCES_LIMIT:
+        _bad(f"The body asks for more than {SEQUENCES_LIMIT} answers at once.")
     model = fields.model
     if model is not None and len(model) > MODEL_NAME_LIMIT:
         _bad(f"`model` is longer than {MODEL_NAME_LIMIT} characters.")
@@ -177,6 +186,8 @@ def with_usage(body: bytes) -> bytes:
 
 
 def _decode(body: bytes) -> _Body:
+    if len(body) > STRUCTURE_LIMIT and sum(map(body.count, (b"{", b"[", b","))) > STRUCTURE_LIMIT:
+        raise Refused(Reason.BODY_TOO_LARGE, f"The body has more than {STRUCTURE_LIMIT} brackets and commas.")
     if body.count(b"{") + body.count(b"[") > NESTING_LIMIT and _depth(body) > NESTING_LIMIT:
         _bad(f"The body is nested deeper than {NESTING_LIMIT} levels.")
     try:
@@ -213,7 +224,7 @@ def _number(name: str, value: float | None) -> int:
         return 0
     if isinstance(value, float) and not value.is_integer():
         _bad(f"`{name}` must be a whole number.")
-    return int(value)
+    return int(min(value, TOKENS_LIMIT))
 
 
 def _output_bound(fields: _Body) -> int | None:

@@ -143,6 +143,11 @@ class Connection(asyncio.Protocol):
 
     # ---- what services call
 
+    @property
+    def stalled(self) -> bool:
+        """Whether bytes wait for a client that reads slowly."""
+        return self._stalled
+
     def answer(self, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a complete response of the limiter's own to the request being read or served.
 

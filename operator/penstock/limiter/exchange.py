@@ -283,6 +283,7 @@ class Exchange:
                 served=served,
                 whole=served and end is End.COMPLETED,
                 watch=self._watch,
+                left=end is End.CLIENT_GONE,
             )
 
     def _outcome(self, end: End) -> Outcome:

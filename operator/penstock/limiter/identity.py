@@ -18,13 +18,14 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from penstock.admission.quotas import UNKNOWN_TENANT
 from penstock.api.tenants import IdentifyBy, TenantLimits, TenantsPolicy
 from penstock.limiter.address import TrustedProxies, shown
 from penstock.limiter.head import RequestHead
 from penstock.limiter.keys import KeyFolder
 from penstock.limiter.refusal import Reason, Refused
 
-EVERYONE = "default"
+EVERYONE = UNKNOWN_TENANT
 """The tenant of callers that no rule names."""
 
 PRIORITY_HEADER = b"x-penstock-priority"

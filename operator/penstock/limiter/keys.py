@@ -18,6 +18,8 @@ import logging
 import re
 from pathlib import Path
 
+from penstock.admission.quotas import UNKNOWN_TENANT
+
 logger = logging.getLogger(__name__)
 
 KEY_LIMIT_BYTES = 4096
@@ -99,6 +101,8 @@ class KeyFolder:
         owners: dict[bytes, tuple[bytes, str]] = {}
         for path in self._files():
             tenant = path.name
+            if tenant == UNKNOWN_TENANT:
+                raise KeysFault(f"{path}: callers without a known key are called so; give the tenant another name")
             if path.stat().st_size > FILE_LIMIT_BYTES:
                 raise KeysFault(
                     f"{path}: the file is larger than {FILE_LIMIT_BYTES // 1024} KiB; it holds one key a line"

@@ -148,6 +148,9 @@ class Limiter:
         reasons = []
         if not self.policy.loaded:
             reasons.append(f"no valid policy yet ({self.policy.problem})")
+        keys = self.admission.keys
+        if keys is not None and not keys.loaded:
+            reasons.append(f"no valid API keys yet ({keys.problem})")
         if self.drainer.state.phase is not Phase.ACCEPTING:
             reasons.append(f"drain state is {self.drainer.state.phase}")
         if not self.poller.view.ready:

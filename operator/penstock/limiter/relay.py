@@ -134,6 +134,8 @@ class Relay:
         exchange = Exchange(self, connection, request, visit=visit)
         request.job = exchange
         self.exchanges.add(exchange)
+        if connection.stalled:  # since it waited for its turn
+            exchange.client_paused()
         exchange.start()
 
     def count_refusal(self, refused: Refused) -> None:

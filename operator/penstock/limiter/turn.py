@@ -61,6 +61,11 @@ class Turn:
         """Tell the client that it cannot be served."""
         self._connection.refuse(refused)
 
+    def fail(self) -> None:
+        """End the connection after a defect, and give back whatever the request still holds."""
+        self.visit.end(None, served=False, whole=False, watch=None)
+        self._connection.transport.abort()
+
     # ---- as a job
 
     def client_gone(self) -> None:

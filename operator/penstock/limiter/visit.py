@@ -11,7 +11,8 @@ error there.
 
 A visit holds a charge (`Reservation`) from the beginning and a permit while it is at the engine. What its tenant pays:
 
-    the engine has not answered                     nothing
+    it never reached the engine, or that failed     nothing
+    its client left before the engine answered      a request and the estimated prompt
     it answered with an error                       a request and no tokens
     it served the request, to the end or not        what it reported, else what was counted on the way
     neither can be known                            the estimate
@@ -103,11 +104,14 @@ class Visit:
             self.permit.first_byte(self._admission.now())
             self._admission.room.advance()
 
-    def end(self, outcome: Outcome | None, *, served: bool, whole: bool, watch: UsageWatch | None) -> None:
+    def end(
+        self, outcome: Outcome | None, *, served: bool, whole: bool, watch: UsageWatch | None, left: bool = False
+    ) -> None:
         """Its time at the engine is over.
 
         Args:
             outcome: What it says about the engine; None when it was cancelled.
+            left: Whether its client has left.
             served: Whether the engine took the request and did not answer with an error.
             whole: Whether the client has its whole answer.
             watch: What its answer showed; None when that cannot be read.
@@ -116,7 +120,7 @@ class Visit:
         if permit is None:
             return
         now = self._admission.now()
-        self._settle(now, watch, served=served, whole=whole)
+        self._settle(now, watch, served=served, whole=whole, left=left)
         if outcome is None:
             permit.cancel(now)
         else:
@@ -148,12 +152,14 @@ class Visit:
         if reservation is not None:
             reservation.cancel(self._admission.now())
 
-    def _settle(self, now: float, watch: UsageWatch | None, *, served: bool, whole: bool) -> None:
-        if not self._answered:
+    def _settle(self, now: float, watch: UsageWatch | None, *, served: bool, whole: bool, left: bool) -> None:
+        if not self._answered and not left:
             self.refund()
             return
         prompt, output = self.estimate.prompt_tokens, self.estimate.output_tokens
-        if not served:
+        if not self._answered:
+            output = 0  # else whoever leaves in time would use the engine for nothing
+        elif not served:
             prompt = output = 0
         elif watch is not None:
             if watch.generated_tokens is not None:

@@ -12,14 +12,17 @@ collected by `advance`, which is called after each. One timer stands for all dea
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
-from penstock.admission.ask import Granted, Waiting
+from penstock.admission.ask import Dropped, Granted, Waiting
 from penstock.admission.gate import Gate
 from penstock.admission.shed import Shed
 from penstock.limiter.admissionmetrics import WaitHistogram
 from penstock.limiter.refusal import Refused
 from penstock.limiter.turn import Turn
+
+logger = logging.getLogger(__name__)
 
 
 class WaitingRoom:
@@ -100,20 +103,28 @@ class WaitingRoom:
                 self._again = False
                 for event in self._gate.advance(self._loop.time()):
                     turn = self._waiting.pop(event.waiting)
-                    band, waited = event.waiting.ask.band, event.waited_seconds
-                    if isinstance(event, Granted):
-                        self.waits.observe(waited, band=band, outcome="granted")
-                        turn.visit.granted(event.permit)
-                        turn.granted()
-                    else:
-                        self.waits.observe(waited, band=band, outcome=event.shed)
-                        turn.visit.dropped()
-                        turn.refused(self._refusal(event.shed))
+                    try:
+                        self._tell(turn, event)
+                    except Exception:
+                        # A defect that one request meets must not keep the others from their permits.
+                        logger.exception("a request could not be told that its wait is over")
+                        turn.fail()
         finally:
             self._advancing = False
         self._set_timer()
         if self.on_idle is not None and not self._gate.in_flight and not self:
             self.on_idle()
+
+    def _tell(self, turn: Turn, event: Granted | Dropped) -> None:
+        band, waited = event.waiting.ask.band, event.waited_seconds
+        if isinstance(event, Granted):
+            self.waits.observe(waited, band=band, outcome="granted")
+            turn.visit.granted(event.permit)
+            turn.granted()
+        else:
+            self.waits.observe(waited, band=band, outcome=event.shed)
+            turn.visit.dropped()
+            turn.refused(self._refusal(event.shed))
 
     def _delay_is_over(self, turn: Turn, then: Callable[[Turn], None]) -> None:
         del self._delayed[turn]

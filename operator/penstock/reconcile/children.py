@@ -154,8 +154,9 @@ class Children:
             if made is not None:
                 return made
             held = await self._live(kind, key)
-            if held is not None:
-                check_free(owner_uid, backend, kind, held)
+            if held is None:
+                raise Gone(f"{kind} {key} was there and is gone again")
+            check_free(owner_uid, backend, kind, held)
         return await self._put_right(kind, key, obj, held)
 
     async def _make(self, obj: Object) -> Object | None:
@@ -172,10 +173,8 @@ class Children:
 
         return await self._send(kind_of(obj), key_of(obj), write())
 
-    async def _put_right(self, kind: Kind, key: Key, desired: Object, held: Object | None) -> Object:
+    async def _put_right(self, kind: Kind, key: Key, desired: Object, held: Object) -> Object:
         """Apply a child, take out what an apply leaves, and return the child as it is then."""
-        if held is None:
-            return await self._send(kind, key, self._client.apply(desired))
         uid = held["metadata"]["uid"]
         # With the uid an apply can only ever change that very object, never make a new one in its place.
         pinned = {**desired, "metadata": {**desired["metadata"], "uid": uid}}
