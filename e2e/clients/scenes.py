@@ -95,7 +95,7 @@ def over_quota_and_again(stage: Stage) -> Play:
 
 
 def over_long_quota(stage: Stage) -> Play:
-    """The same with an hour to wait, which is told as a minute: old SDKs take more for a mistake and hurry."""
+    """The same with an hour to wait: a minute is told, as old SDKs take more for a mistake, and not to try again."""
     key = key_of(f"hourly-{stage.scene}-{stage.client.name}")
     stage.use_up(key)
     retries = RETRIES if stage.client.sdk else 0

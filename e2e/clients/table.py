@@ -32,7 +32,6 @@ class Waits(StrEnum):
     TOLD = "as retry-after-ms says"
     """To the millisecond."""
 
-    TOLD_A_MINUTE = "60 s, as retry-after-ms says"
     """The most that the limiter says, and that older SDKs believe."""
 
     TOLD_WHOLE_SECONDS = "as Retry-After says"
@@ -145,8 +144,8 @@ TABLE: Final[dict[str, Row]] = {
         plain=Outcome("", 429, "rate_limit_exceeded", "requests"),
     ),
     "over_long_quota": row(
-        openai=Outcome("RateLimitError", 429, "rate_limit_exceeded", "requests", 3, Waits.TOLD_A_MINUTE),
-        anthropic=Outcome("RateLimitError", 429, None, "rate_limit_error", 3, Waits.TOLD_A_MINUTE),
+        openai=Outcome("RateLimitError", 429, "rate_limit_exceeded", "requests"),
+        anthropic=Outcome("RateLimitError", 429, None, "rate_limit_error"),
         plain=Outcome("", 429, "rate_limit_exceeded", "requests"),
     ),
     # ---- 503: the replica is full, busy or leaving
@@ -156,9 +155,9 @@ TABLE: Final[dict[str, Row]] = {
         plain=Outcome("", 503, "overloaded", SERVER),
     ),
     "full_as_429": row(
-        openai=Outcome("RateLimitError", 429, "overloaded", SERVER),
+        openai=Outcome("RateLimitError", 429, "overloaded", "overloaded"),
         anthropic=Outcome("RateLimitError", 429, None, "rate_limit_error"),
-        plain=Outcome("", 429, "overloaded", SERVER),
+        plain=Outcome("", 429, "overloaded", "overloaded"),
     ),
     "full_and_again": row(
         openai=TRIED_AS_TOLD,

@@ -51,8 +51,6 @@ def check_waits(waits: Waits, play: Play) -> None:
     elif waits is Waits.TOLD:
         assert seen.sleeps == tuple(one.told_seconds for one in again)
         check_pauses(play, seen.sleeps)
-    elif waits is Waits.TOLD_A_MINUTE:
-        assert seen.sleeps == (60.0,) * len(again)
     elif waits is Waits.BACKOFF:
         check_backoff(seen)
         assert len(seen.sleeps) == len(again)
