@@ -7,7 +7,6 @@ their users would for streaming, in `rivals/`, so that none loses by its default
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import sys
@@ -18,10 +17,18 @@ from pathlib import Path
 from string import Template
 
 from bench.relay import aiohttp_proxy, binaries
+from penstock.api.admission import AdmissionPolicy
+from penstock.api.limiter import LogLevel
+from penstock.api.policy import Policy
+from penstock.api.ratelimits import QuotaAlgorithm, QuotaScope, QuotaUnit, RateLimit
+from penstock.api.tenants import IdentifyBy, TenantClass, TenantsPolicy
 
 RIVALS_FOLDER = Path(__file__).parent / "rivals"
 SOURCE_ROOT = Path(__file__).resolve().parents[2] / "operator"
 SERVED_NAME = "bench"
+API_KEY = "sk-bench"  # what the load sends
+TENANT = "bench"
+BOUNDLESS = 10**9
 LIMITER_CONCURRENCY = 4096  # above every load here: this bench is about relaying, not about refusing
 LIMITER_DRAIN_SECONDS = 1
 
@@ -52,11 +59,46 @@ class Contender:
     command: Callable[[Place], Command] | None
     prepare: Callable[[], str] = lambda: ""
     """Build or fetch what it needs and return its version."""
+    metrics_path: str | None = None
+    """What is scraped from its admin port once a second; None when it has no metrics."""
+
+
+def _policy() -> Policy:
+    """Return a policy with everything on that costs something for a request: tenants by key, three quotas (two of them
+    about tokens, so usage is asked for and taken out again), classes, queue, retry budget.
+
+    The quotas are too large to refuse anything.
+    """
+    return Policy(
+        log_level=LogLevel.WARNING,
+        admission=AdmissionPolicy(
+            rate_limits=(
+                RateLimit(name="requests", per=QuotaScope.TENANT, limit=BOUNDLESS),
+                RateLimit(
+                    name="tokens", unit=QuotaUnit.TOKENS, algorithm=QuotaAlgorithm.SLIDING_WINDOW, limit=BOUNDLESS
+                ),
+                RateLimit(
+                    name="prompts",
+                    per=QuotaScope.ADDRESS,
+                    unit=QuotaUnit.PROMPT_TOKENS,
+                    algorithm=QuotaAlgorithm.FIXED_WINDOW,
+                    limit=BOUNDLESS,
+                ),
+            )
+        ),
+        tenants=TenantsPolicy(
+            identify_by=IdentifyBy.API_KEY,
+            classes=(TenantClass(name="paying", tenants=(TENANT,), weight=2, priority_class="interactive"),),
+        ),
+    )
 
 
 def _limiter(place: Place) -> Command:
     policy = place.folder / "policy.json"
-    policy.write_text(json.dumps({"logLevel": "WARNING"}))
+    policy.write_text(_policy().render())
+    tenants = place.folder / "tenants"
+    tenants.mkdir()
+    (tenants / TENANT).write_text(f"{API_KEY}\n")
     settings = {
         "BACKEND_NAME": "bench",
         "BACKEND_NAMESPACE": "default",
@@ -71,6 +113,7 @@ def _limiter(place: Place) -> Command:
         "DRAIN_TIMEOUT_SECONDS": str(LIMITER_DRAIN_SECONDS),
         "DRAIN_TOKEN_SHA256": hashlib.sha256(os.urandom(32)).hexdigest(),
         "POLICY_PATH": str(policy),
+        "TENANTS_PATH": str(tenants),
     }
     environment = {f"PENSTOCK_{name}": value for name, value in settings.items()}
     # Absolute, because the process starts in a folder of its own.
@@ -109,7 +152,7 @@ def _configure(file: str, place: Place, **more: str) -> Path:
 
 
 DIRECT = Contender("direct", None)
-LIMITER = Contender("limiter", _limiter, lambda: f"Python {platform.python_version()}")
+LIMITER = Contender("limiter", _limiter, lambda: f"Python {platform.python_version()}", "/metrics")
 NGINX = Contender("nginx", _nginx, lambda: binaries.server("nginx").version("-v"))
 HAPROXY = Contender("haproxy", _haproxy, lambda: binaries.server("haproxy").version("-v"))
 ENVOY = Contender("envoy", _envoy, lambda: binaries.envoy().version("--version"))

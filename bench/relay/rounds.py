@@ -11,14 +11,16 @@ import http.client
 import json
 import secrets
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.relay import binaries, loads
-from bench.relay.contenders import Contender, Place
+from bench.relay.contenders import API_KEY, Contender, Place
 from bench.relay.loads import Load, Seen
 from bench.relay.processes import BenchError, Pinned, free_ports, two_cores
 from e2e.cache import say
@@ -28,6 +30,8 @@ START_SECONDS = 30.0
 PROBE_SECONDS = 0.1
 SETTLE_SECONDS = 1.0
 MAXIMUM_STARVED = 0.05
+SCRAPE_SECONDS = 1.0
+SCRAPE_TIMEOUT_SECONDS = 10.0
 BYTES_PER_MEBIBYTE = 1 << 20
 
 
@@ -159,7 +163,8 @@ class Bench:
                 environment=command.environment,
             ) as proxy:
                 wait_for_answer(port, self.nonce, proxy)
-                yield port, proxy
+                with _scraped(contender, admin_port):
+                    yield port, proxy
 
 
 def run(plan: Sequence[tuple[Load, Sequence[Contender], int]], *, attempts: int) -> Outcome:
@@ -193,6 +198,34 @@ def _bench() -> Iterator[Bench]:
         with Pinned("backend", argv, core=load_core, folder=folder) as backend:
             wait_for_answer(port, nonce, backend)
             yield Bench(folder, proxy_core, load_core, port, nonce)
+
+
+@contextmanager
+def _scraped(contender: Contender, admin_port: int) -> Iterator[None]:
+    """Read a contender's metrics once a second, as a Prometheus in a hurry would."""
+    if contender.metrics_path is None:
+        yield
+        return
+    url = f"http://127.0.0.1:{admin_port}{contender.metrics_path}"
+    over = threading.Event()
+    faults: list[str] = []
+
+    def scrape() -> None:
+        while not over.wait(SCRAPE_SECONDS):
+            try:
+                urllib.request.urlopen(url, timeout=SCRAPE_TIMEOUT_SECONDS).close()
+            except OSError as error:
+                faults.append(str(error))
+
+    thread = threading.Thread(target=scrape, name="scrape")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if faults:
+        raise BenchError(f"the metrics of {contender.name} could not be read {len(faults)} times: {faults[-1]}")
 
 
 def wait_for_answer(port: int, nonce: str, process: Pinned) -> None:
@@ -230,7 +263,7 @@ def _probe(port: int, nonce: str) -> str:
     }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {API_KEY}"}
         connection.request("POST", "/v1/chat/completions", json.dumps(request), headers)
         response = connection.getresponse()
         body = response.read().decode(errors="replace")

@@ -26,6 +26,9 @@ type streamRequest struct {
 	Seed       int   `json:"seed"`
 	IntervalUS int64 `json:"bench_interval_us"`
 	Aligned    bool  `json:"bench_aligned"`
+	Options    struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
 }
 
 type backend struct {
@@ -141,6 +144,12 @@ func (b *backend) stream(connection net.Conn, request streamRequest) error {
 		sum = crc32.Update(sum, crc32.IEEETable, buffer[at:])
 		buffer = append(buffer, "\r\n"...)
 		if _, err := connection.Write(buffer); err != nil {
+			return err
+		}
+	}
+	if request.Options.IncludeUsage { // the load never asks for it, so whoever did has to take it out again
+		usage := fmt.Sprintf(usageLayout, b.nonce, request.Seed, request.MaxTokens, promptTokens+request.MaxTokens)
+		if _, err := fmt.Fprintf(connection, "%x\r\n%s\r\n", len(usage), usage); err != nil {
 			return err
 		}
 	}

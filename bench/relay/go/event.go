@@ -27,6 +27,10 @@ const (
 	lateDigits   = 8
 	fieldsLength = numberDigits + 1 + sentDigits + 1 + lateDigits
 
+	promptTokens = 128
+	usageLayout  = `data: {"id":"chatcmpl-%s-%08d","object":"chat.completion.chunk","created":1795973169,"model":"bench",` +
+		`"choices":[],"usage":{"prompt_tokens":128,"completion_tokens":%d,"total_tokens":%d}}` + "\n\n"
+
 	endLayout = ": crc32 %08x\n\ndata: [DONE]\n\n"
 )
 
