@@ -15,7 +15,7 @@ COPY pyproject.toml /requirements/
 RUN python3 -c "import tomllib; \
 project = tomllib.load(open('/requirements/pyproject.toml', 'rb')); \
 extras = project['project']['optional-dependencies']; \
-runtime = project['project']['dependencies'] + [line for name in ('operator', 'limiter', 'download', 'cli') for line in extras[name]]; \
+runtime = project['project']['dependencies'] + [line for name in ('operator', 'limiter', 'store', 'download', 'cli') for line in extras[name]]; \
 open('/requirements/runtime.txt', 'w').write('\n'.join(runtime)); \
 open('/requirements/build.txt', 'w').write('\n'.join(project['build-system']['requires']))"
 

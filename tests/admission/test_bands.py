@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.admission.bands import Bands, Verdict
+from penstock.admission.bands import Bands, Verdict, parts
 from penstock.api.admission import BUILT_IN_CLASSES, PriorityClass
 
 
@@ -34,7 +34,7 @@ def any_bands(draw):
     [(1, [1, 1, 1]), (2, [2, 2, 2]), (4, [4, 4, 3]), (10, [10, 9, 6]), (100, [100, 90, 60])],
 )
 def test_ceilings_are_rounded_up(limit, ceilings):
-    assert Bands(BUILT_IN_CLASSES).ceilings(limit) == ceilings
+    assert parts(BUILT_IN_CLASSES, limit)[0] == ceilings
 
 
 @pytest.mark.parametrize(
@@ -49,58 +49,58 @@ def test_ceilings_are_rounded_up(limit, ceilings):
     ],
 )
 def test_reserves_are_rounded_up_and_leave_one_request_to_all(percents, limit, reserves):
-    assert bands_of(*((100, percent) for percent in percents)).reserves(limit) == reserves
+    assert parts(bands_of(*((100, percent) for percent in percents)).classes, limit)[1] == reserves
 
 
 def test_a_new_limit_is_divided_anew():
     bands = Bands(BUILT_IN_CLASSES)
-    assert [bands.ceilings(limit)[2] for limit in (10, 20, 10)] == [6, 12, 6]
+    assert [bands.room(2, [0, 0, 0], limit).ceiling for limit in (10, 20, 10)] == [6, 12, 6]
 
 
 @given(any_bands(), st.integers(1, 200))
 def test_whatever_the_shares_every_class_can_run(bands, limit):
     """Each class alone may always have one in flight, also beside what others have in their reserves."""
-    reserves = bands.reserves(limit)
+    ceilings, reserves = parts(bands.classes, limit)
     assert sum(reserves) <= limit - 1
-    assert min(bands.ceilings(limit)) >= 1
+    assert min(ceilings) >= 1
     for band in range(len(bands.names)):
-        assert bands.may_enter(band, [0] * len(reserves), limit)
+        assert bands.verdict(band, [0] * len(reserves), limit).admits
         others = [reserve if other > band else 0 for other, reserve in enumerate(reserves)]
-        assert bands.may_enter(band, others, limit)
+        assert bands.verdict(band, others, limit).admits
 
 
 @given(any_bands(), st.integers(1, 40), st.data())
 def test_a_flood_never_takes_what_is_kept_for_a_higher_class(bands, limit, data):
     in_flight = [0] * len(bands.names)
-    reserves = bands.reserves(limit)
+    _, reserves = parts(bands.classes, limit)
     for band in data.draw(st.lists(st.integers(0, len(in_flight) - 1), max_size=80)):
-        if bands.may_enter(band, in_flight, limit):
+        if bands.verdict(band, in_flight, limit).admits:
             in_flight[band] += 1
             kept = sum(max(0, reserves[higher] - in_flight[higher]) for higher in range(band))
             assert sum(in_flight) + kept <= limit
     while in_flight[0] < reserves[0]:  # nobody can spread into the reserve of the highest
-        assert bands.may_enter(0, in_flight, limit)
+        assert bands.verdict(0, in_flight, limit).admits
         in_flight[0] += 1
 
 
 def test_a_batch_flood_leaves_the_last_reserved_interactive_permit():
     bands = bands_of((100, 25), (100, 0))
     in_flight = [0, 0]
-    while bands.may_enter(1, in_flight, 4):
+    while bands.verdict(1, in_flight, 4).admits:
         in_flight[1] += 1
     assert in_flight == [0, 3]
-    assert bands.may_enter(0, in_flight, 4)
+    assert bands.verdict(0, in_flight, 4).admits
 
 
 def test_a_class_below_its_reserve_holds_only_the_rest_of_it():
     bands = bands_of((100, 50), (100, 0))
-    assert bands.may_enter(1, [3, 4], 10)
-    assert not bands.may_enter(1, [3, 5], 10)
+    assert bands.verdict(1, [3, 4], 10).admits
+    assert not bands.verdict(1, [3, 5], 10).admits
 
 
 def test_a_higher_class_overflows_into_the_reserve_of_a_lower_one():
     bands = bands_of((100, 0), (100, 50))
-    assert bands.may_enter(0, [9, 0], 10)
+    assert bands.verdict(0, [9, 0], 10).admits
 
 
 def test_all_in_flight_count_against_a_ceiling():
@@ -139,9 +139,9 @@ def test_the_room_is_exactly_what_may_enter(bands, limit, data):
     band = data.draw(st.integers(0, len(in_flight) - 1))
     room = bands.room(band, in_flight, limit).requests
     if any(in_flight):
-        assert bands.may_enter(band, in_flight, limit, room + 1) is False
+        assert bands.verdict(band, in_flight, limit, room + 1).admits is False
         if room:
-            fits = max(one for one in range(1, room + 1) if bands.may_enter(band, in_flight, limit, one))
+            fits = max(one for one in range(1, room + 1) if bands.verdict(band, in_flight, limit, one).admits)
             assert fits == room
     assert room <= max(0, limit - sum(in_flight))
 
@@ -159,4 +159,6 @@ def test_without_a_normal_class_there_are_no_bands():
 
 def test_rounding_up_is_exact():
     bands = bands_of((7, 0))
-    assert [bands.ceilings(limit)[0] for limit in range(1, 500)] == [ceil(7 * one / 100) for one in range(1, 500)]
+    assert [parts(bands.classes, limit)[0][0] for limit in range(1, 500)] == [
+        ceil(7 * one / 100) for one in range(1, 500)
+    ]

@@ -83,7 +83,7 @@ def test_a_refusal_names_the_quota_that_takes_longest_and_waiting_so_long_is_eno
         reserve(both, prompt=0)
     refusal = reserve(both, prompt=2)
     assert isinstance(refusal, QuotaRefusal)
-    assert (refusal.name, refusal.unit, refusal.scope) == ("slow", QuotaUnit.PROMPT_TOKENS, QuotaScope.BACKEND)
+    assert (refusal.name, refusal.unit) == ("slow", QuotaUnit.PROMPT_TOKENS)
     assert refusal.wait_seconds == pytest.approx(20, abs=1e-4)
     assert refusal.shed is Shed.QUOTA
     assert {view.name: view.remaining for view in refusal.view} == {"fast": 0, "slow": 0}
@@ -137,11 +137,11 @@ def test_connections_are_counted_apart_from_requests():
         limit("all-connections", 3, QuotaUnit.CONNECTIONS, QuotaScope.REPLICA),
         limit("requests", 5),
     )
-    assert [both.connect(ADDRESS, 0) for _ in range(2)] == [0, 0]
+    assert [both.connect(ADDRESS, 0).delay_seconds for _ in range(2)] == [0, 0]
     refusal = both.connect(ADDRESS, 0)
     assert isinstance(refusal, QuotaRefusal)
     assert (refusal.name, refusal.shed) == ("connections", Shed.QUOTA)
-    assert both.connect("192.0.2.2", 0) == 0
+    assert both.connect("192.0.2.2", 0).delay_seconds == 0
     other = both.connect("192.0.2.3", 0)
     assert isinstance(other, QuotaRefusal)
     assert other.name == "all-connections"
@@ -151,7 +151,24 @@ def test_connections_are_counted_apart_from_requests():
 
 def test_a_paced_connection_is_served_later():
     paced = quotas(limit("c", 60, QuotaUnit.CONNECTIONS, algorithm=QuotaAlgorithm.LEAKY_BUCKET))
-    assert [paced.connect(ADDRESS, 0) for _ in range(3)] == pytest.approx([0, 1, 2])
+    assert [paced.connect(ADDRESS, 0).delay_seconds for _ in range(3)] == pytest.approx([0, 1, 2])
+
+
+def test_open_connections_are_counted_until_they_end_whatever_the_window():
+    some = quotas(limit("open", 2, QuotaUnit.OPEN_CONNECTIONS, QuotaScope.ADDRESS, window_seconds=1))
+    first, _ = (some.connect(ADDRESS, 0) for _ in range(2))
+    refusal = some.connect(ADDRESS, 3600)
+    assert isinstance(refusal, QuotaRefusal)
+    assert (refusal.name, refusal.shed, refusal.wait_seconds) == ("open", Shed.QUOTA, 1)
+    first.close(3600)
+    assert not isinstance(some.connect(ADDRESS, 3600), QuotaRefusal)
+    with pytest.raises(ReservationError):
+        first.close(3600)
+
+
+def test_a_connection_of_a_proxy_is_nobodys_address():
+    some = quotas(limit("one", 1, QuotaUnit.CONNECTIONS, QuotaScope.ADDRESS), limit("all", 9, QuotaUnit.CONNECTIONS))
+    assert sum(not isinstance(some.connect(None, 0), QuotaRefusal) for _ in range(20)) == 9
 
 
 TENANTS = TenantsPolicy(
@@ -240,7 +257,7 @@ def test_the_view_tells_what_the_headers_need():
     some = quotas(limit("q", 60, window_seconds=60, burst=30, per=QuotaScope.TENANT))
     passed(some, 10)
     (view,) = some.view("t", ADDRESS, 0)
-    assert (view.name, view.unit, view.scope) == ("q", QuotaUnit.REQUESTS, QuotaScope.TENANT)
+    assert (view.name, view.unit) == ("q", QuotaUnit.REQUESTS)
     assert (view.limit, view.remaining, view.window_seconds) == (30, 20, 60)
     assert view.reset_seconds == pytest.approx(10, abs=1e-4)
 

@@ -841,8 +841,8 @@ _ADMISSION = (
         name="a unit that does not exist",
         body=limit(unit="Bytes"),
         field="spec.admission.rateLimits[0].unit",
-        words='supported values: "Requests", "Tokens", "PromptTokens", "Connections"',
-        model_words="'Requests', 'Tokens', 'PromptTokens' or 'Connections'",
+        words='supported values: "Requests", "Tokens", "PromptTokens", "Connections", "OpenConnections"',
+        model_words="'Requests', 'Tokens', 'PromptTokens', 'Connections' or 'OpenConnections'",
     ),
     Invalid(
         name="connections of a tenant",

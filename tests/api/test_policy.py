@@ -107,3 +107,8 @@ def test_a_rendered_policy_is_read_back_and_is_always_the_same_text() -> None:
 def test_a_policy_that_cannot_be_used_says_where(text: str, words: str) -> None:
     with pytest.raises(InvalidPolicy, match=words):
         Policy.parse(text)
+
+
+def test_a_policy_that_is_too_deep_is_refused_as_any_other() -> None:
+    with pytest.raises(InvalidPolicy, match="not JSON"):
+        Policy.parse("[" * 100_000)

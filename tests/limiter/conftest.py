@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.redisserver import RedisServer
 from penstock.api.engine import EngineType
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
@@ -68,6 +69,7 @@ class Engine:
     def __init__(self) -> None:
         self.script: Script = answer_ok
         self.health = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        self.metrics = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nseries 1\n"
         self.calls: list[Call] = []
         self.connections = 0
         self.health_calls = 0
@@ -113,7 +115,7 @@ class Engine:
             writer.write(self.health)
             return True
         if head.startswith(b"GET /metrics "):
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nseries 1\n")
+            writer.write(self.metrics)
             return True
         length = re.search(rb"(?i)content-length: (\d+)", head)
         body = await reader.readexactly(int(length[1])) if length else b""
@@ -318,7 +320,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.
 FAST = Times(
     idle_seconds=5.0,
     head_seconds=0.4,
-    body_stall_seconds=0.4,
+    body_step_seconds=0.4,
     write_stall_seconds=5.0,
     linger_seconds=5.0,
     linger_silence_seconds=0.5,
@@ -435,3 +437,12 @@ def engine_at() -> Callable[[int], Awaitable[Engine]]:
         return engine
 
     return start
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    """A real shared store on loopback."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.stop()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.limiter.address import HOP_LIMIT, TrustedProxies, shown
+from penstock.limiter.address import HOP_LIMIT, TrustedProxies, canonical, forwarded_client, shown
 
 PROXIES = TrustedProxies(["10.0.0.0/8", "fd00::/8"])
 
@@ -70,3 +70,34 @@ def test_no_header_makes_a_client_somebody_else(made_up: list[bytes], true: obje
     forwarded = b",".join([*made_up, str(true).encode()])
     assert PROXIES.client("10.0.0.1", [forwarded]) == str(true)
     assert PROXIES.client(str(true), [forwarded]) == str(true)
+
+
+@pytest.mark.parametrize(
+    ("value", "client"),
+    [
+        (b"198.51.100.7", "198.51.100.7"),
+        (b"2001:db8::/64", "2001:db8::/64"),
+        (b"2001:db8::1", None),
+        (b"2001:db8::1/64", None),
+        (b"2001:db8::/48", None),
+        (b"198.51.100.0/24", None),
+        (b"::ffff:198.51.100.7", None),
+        (b"a", None),
+        (b"", None),
+        (b"/64", None),
+        (b"\xff", None),
+    ],
+)
+def test_a_forwarded_client_is_spelled_as_replicas_spell_it(value: bytes, client: str | None) -> None:
+    assert forwarded_client(value) == client
+
+
+@given(st.ip_addresses())
+def test_what_one_replica_shows_another_takes(address: object) -> None:
+    assert forwarded_client(shown(str(address)).encode()) == shown(str(address))
+
+
+def test_addresses_compare_in_one_spelling() -> None:
+    assert canonical("::ffff:10.0.0.1") == canonical("10.0.0.1") == "10.0.0.1"
+    assert canonical("FD00:0::1") == canonical("fd00::1")
+    assert canonical("nothing") == "nothing"

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.admission.shed import Shed
 from penstock.api.engine import EngineType
-from penstock.limiter import admission as module
+from penstock.limiter import reading
 from penstock.limiter.drain import Phase
 
 ONE = {"maximum": 1}
@@ -19,6 +19,8 @@ UNTRUSTED = {"identifyBy": "ClientAddress", "default": {}}
 ALLOWED = {"identifyBy": "ClientAddress", "default": {"allowedPriorityClasses": ["interactive", "batch"]}}
 BATCH = "x-penstock-priority: batch\r\n"
 INTERACTIVE = "x-penstock-priority: interactive\r\n"
+SOON = {"1", "2"}
+"""The least there is to be told, with what is added so that not all come back at once."""
 
 
 def named(name: str) -> bytes:
@@ -121,7 +123,8 @@ async def test_a_full_queue_refuses_at_once(open_rig, overload: str, status: int
         await rig.queue(b"{ }")
         reply = await rig.post(b"{  }")
         assert (reply.status, reply.error["code"]) == (status, "overloaded")
-        assert (reply.header("retry-after"), reply.header("x-penstock-reason")) == ("1", "overloaded")
+        assert reply.header("x-penstock-reason") == "overloaded"
+        assert reply.header("retry-after") in SOON
         assert books(rig).shed == {("normal", Shed.QUEUE_FULL): 1}
         held.answer(0)
         await rig.until(lambda: len(held.calls) == 2)
@@ -138,7 +141,8 @@ async def test_who_is_pushed_out_by_a_higher_class_is_told_at_once(open_rig) -> 
         low = await rig.queue(headers=BATCH)
         high = await rig.begin(named("high"), headers=INTERACTIVE)
         reply = await low.reply()
-        assert (reply.status, reply.error["code"], reply.header("retry-after")) == (429, "shed_low_priority", "1")
+        assert (reply.status, reply.error["code"]) == (429, "shed_low_priority")
+        assert reply.header("retry-after") in SOON
         assert not held.calls[1:]
         held.answer(0)
         await rig.until(lambda: len(held.calls) == 2)
@@ -173,7 +177,8 @@ async def test_who_has_waited_as_long_as_it_may_is_told(open_rig, headers: str) 
         began = loop.time()
         reply = await rig.post(b"{ }", headers=headers)
         assert loop.time() - began >= 0.1
-        assert (reply.status, reply.error["code"], reply.header("retry-after")) == (503, "queue_timeout", "1")
+        assert (reply.status, reply.error["code"]) == (503, "queue_timeout")
+        assert reply.header("retry-after") in SOON
         assert len(rig.limiter.admission.room) == 0
         assert rig.limiter.admission.recently_shed.total(loop.time()) == 1
         held.answer(0)
@@ -447,6 +452,19 @@ async def test_shadow_decides_the_same_and_refuses_nothing(open_rig) -> None:
     assert found[0] == found[1] == {("normal", shed): count for shed, count in sheds.items()}
 
 
+async def test_shadow_counts_unknown_callers_and_bad_bodies_as_enforcing_does(open_rig) -> None:
+    known = {"identifyBy": "Header", "header": "x-tenant", "trustedProxies": ["127.0.0.0/8"]}
+    found = []
+    for mode in ("Enforce", "Shadow"):
+        async with open_rig(mode=mode, tenants=known, rateLimits=[{"name": "r", "limit": 1}]) as rig:
+            told = [(await rig.post()).status for _ in range(2)]
+            told += [(await rig.post(body, headers="x-tenant: one\r\n")).status for body in (b"no JSON", b"{}", b"{ }")]
+            assert told == ([401, 401, 400, 200, 429] if mode == "Enforce" else [200] * 5)
+            found.append(dict(rig.limiter.admission.shed))
+    sheds = {Shed.UNKNOWN_CALLER: 2, Shed.BAD_REQUEST: 1, Shed.QUOTA: 1}
+    assert found[0] == found[1] == {("normal", shed): count for shed, count in sheds.items()}
+
+
 @pytest.mark.parametrize("mode", ["Shadow", "Disabled"])
 async def test_what_cannot_be_read_or_is_from_nobody_passes_when_nothing_is_enforced(open_rig, mode: str) -> None:
     async with open_rig(mode=mode, tenants={"identifyBy": "ClientAddress"} | {"identifyBy": "ApiKey"}) as rig:
@@ -455,7 +473,7 @@ async def test_what_cannot_be_read_or_is_from_nobody_passes_when_nothing_is_enfo
 
 
 async def test_disabled_admits_all_and_reads_no_body(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "read_wish", None)
+    monkeypatch.setattr(reading, "wish_of", None)
     limit = {"name": "r", "limit": 1}
     async with open_rig(mode="Disabled", concurrency=ONE, queue={"maxRequests": 0}, rateLimits=[limit]) as rig:
         held = rig.hold()

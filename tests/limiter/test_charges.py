@@ -263,7 +263,7 @@ async def test_a_quota_that_is_used_up_is_429_with_the_time_to_wait(open_rig, un
         reply = await rig.post(b'{"max_tokens": 200 }')
         assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
         assert reply.error["type"] == unit.lower()
-        assert 25 <= int(reply.header("retry-after") or 0) <= 31
+        assert 25 <= int(reply.header("retry-after") or 0) <= 46
         assert reply.header(f"x-ratelimit-limit-{unit.lower()}") == str(1 if unit == "Requests" else 370)
         assert reply.header("ratelimit-policy") == ('"few";q=1;w=30' if unit == "Requests" else '"few";q=370;w=370')
         assert rig.limiter.admission.shed == {("normal", Shed.QUOTA): 1}
@@ -364,7 +364,7 @@ async def test_a_pace_that_is_slower_than_a_client_may_wait_is_told_at_once(open
         await rig.post()
         reply = await rig.post(b"{ }", headers="x-penstock-deadline-ms: 5000\r\n")
         assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
-        assert 14 <= int(reply.header("retry-after") or 0) <= 15
+        assert 14 <= int(reply.header("retry-after") or 0) <= 23
         assert used(rig)["requests"] == 1
 
 

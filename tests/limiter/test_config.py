@@ -68,3 +68,7 @@ def test_bodies_get_a_share_of_the_memory_limit(tmp_path: Path, text: str | None
     if text is not None:
         path.write_text(text)
     assert body_budget_bytes(path) == budget
+
+
+def test_the_memory_limit_of_the_pod_is_believed_where_the_kernel_tells_none(tmp_path: Path) -> None:
+    assert body_budget_bytes(tmp_path / "memory.max", limit_bytes=1_000_000_000) == 400_000_000

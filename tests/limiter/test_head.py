@@ -210,3 +210,10 @@ def test_the_length_of_a_response_follows_the_standard(field: bytes, status: int
 def test_an_ambiguous_response_is_an_engine_failure(head: bytes) -> None:
     with pytest.raises(ResponseError):
         parse_response(head, method=b"GET")
+
+
+@pytest.mark.parametrize("field", [b"Content-Length: x", b"Content-Length: 1\r\nContent-Length: 2"])
+@pytest.mark.parametrize(("status", "method"), [(200, b"HEAD"), (204, b"POST"), (304, b"GET")])
+def test_a_length_that_is_none_is_not_passed_on_where_no_body_follows(field: bytes, status: int, method: bytes) -> None:
+    with pytest.raises(ResponseError):
+        parse_response(b"HTTP/1.1 %d OK\r\n%b\r\n\r\n" % (status, field), method=method)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.api.tenants import IdentifyBy, TenantClass, TenantLimits, TenantsPolicy
+from penstock.limiter.address import shown
 from penstock.limiter.head import RequestHead, parse_request
 from penstock.limiter.identity import CACHED_TENANTS, EVERYONE, Identifier, Identity
 from penstock.limiter.keys import KeyFolder
@@ -187,3 +188,117 @@ def test_any_number_of_addresses_costs_bounded_memory() -> None:
     for number in range(CACHED_TENANTS + 10):
         identifier.identify(head(), f"172.16.{number // 256}.{number % 256}")
     assert len(identifier._limits) <= CACHED_TENANTS
+
+
+# ---- what a peer says
+
+PEER = "10.9.0.2"
+TOLD = (("x-penstock-hop", "1"), ("x-penstock-tenant", "team-a"), ("x-penstock-client", "198.51.100.7"))
+
+
+def told(**changed: object) -> list[tuple[str, str]]:
+    """What a peer sends, with values changed, or left out when None, or repeated when several."""
+    found = []
+    for name, value in TOLD:
+        new = changed.get(name.removeprefix("x-penstock-"), value)
+        found += [(name, one) for one in (new if isinstance(new, list) else [new]) if one is not None]
+    return found
+
+
+def believing(by: IdentifyBy | None, *, keys: KeyFolder | None = None, default: TenantLimits | None = None):
+    rule = None if by is None else policy(by, default=default).model_copy(update={"trusted_proxies": (PROXY,)})
+    identifier = Identifier(rule, keys=keys)
+    identifier.trust_peers([PEER, "fd00::2"])
+    return identifier
+
+
+@pytest.mark.parametrize("by", IdentifyBy)
+@pytest.mark.parametrize("peer", [PEER, f"::ffff:{PEER}", "fd00:0::2"], ids=["IPv4", "dual-stack", "IPv6"])
+def test_a_peer_says_for_whom_it_asks_whatever_the_rule(by: IdentifyBy, peer: str) -> None:
+    assert believing(by).identify(head(*told()), peer) == Identity("team-a", "198.51.100.7", GOLD, hopped=True)
+
+
+@pytest.mark.parametrize("by", IdentifyBy)
+@pytest.mark.parametrize("peer", [STRANGER, PROXY, "10.9.0.3", "fd00::3", "", "10.9.0.2.evil"])
+def test_nobody_else_does_and_a_hop_mark_only_forbids_another_hop(by: IdentifyBy, peer: str) -> None:
+    identity = believing(by, default=GUEST).identify(head(*told()), peer)
+    assert identity.tenant in {EVERYONE, shown(peer)}
+    assert identity.address == shown(peer)
+    assert identity.hopped
+    assert not believing(by, default=GUEST).identify(head(), peer).hopped
+
+
+def test_a_key_counts_beside_what_a_stranger_says(keys: KeyFolder) -> None:
+    request = head(*told(), ("x-api-key", "key-b"))
+    identifier = believing(IdentifyBy.API_KEY, keys=keys)
+    assert identifier.identify(request, STRANGER).tenant == "team-b"
+    assert identifier.identify(request, PEER).tenant == "team-a"
+
+
+def test_a_claimed_address_makes_no_peer() -> None:
+    request = head(*told(), ("X-Forwarded-For", PEER))
+    refused(believing(IdentifyBy.HEADER), request, STRANGER)
+    refused(believing(IdentifyBy.HEADER), request, PROXY)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"hop": None},
+        {"tenant": None},
+        {"client": None},
+        {"tenant": ["team-a", "team-b"]},
+        {"client": ["198.51.100.7", "198.51.100.8"]},
+        {"tenant": "team a"},
+        {"tenant": ""},
+        {"client": "somebody"},
+        {"client": "198.51.100.7, 10.0.0.1"},
+        {"client": "2001:db8::1"},
+        {"client": "2001:db8::1/64"},
+        {"client": "198.51.100.0/24"},
+        {"client": "/64"},
+    ],
+    ids=str,
+)
+def test_what_a_peer_says_in_part_or_twice_names_nobody(changed: dict[str, object]) -> None:
+    refused(believing(IdentifyBy.HEADER), head(*told(**changed)), PEER)
+
+
+def test_a_peer_names_an_ipv6_client_by_its_network() -> None:
+    identity = believing(IdentifyBy.CLIENT_ADDRESS).identify(
+        head(*told(client="2001:db8::/64", tenant="2001:db8::/64")), PEER
+    )
+    assert (identity.tenant, identity.address) == ("2001:db8::/64", "2001:db8::/64")
+
+
+def test_without_tenants_a_peer_names_the_client_only() -> None:
+    assert believing(None).identify(head(*told()), PEER) == Identity(
+        EVERYONE, "198.51.100.7", TenantLimits(), hopped=True
+    )
+    assert believing(None).identify(head(*told()), STRANGER) == Identity(
+        EVERYONE, STRANGER, TenantLimits(), hopped=True
+    )
+
+
+def test_an_unknown_caller_of_a_peer_is_unknown_here() -> None:
+    request = head(*told(tenant=EVERYONE))
+    assert believing(IdentifyBy.HEADER, default=GUEST).identify(request, PEER).limits == GUEST
+    refused(believing(IdentifyBy.HEADER), request, PEER)
+
+
+def test_a_peer_s_word_does_not_choose_a_class_that_its_tenant_may_not_have() -> None:
+    request = head(*told(tenant="team-b"), ("x-penstock-priority", "interactive"))
+    assert believing(IdentifyBy.HEADER).identify(request, PEER).priority_class(request) == "normal"
+
+
+def test_who_is_no_peer_any_more_is_not_believed() -> None:
+    identifier = believing(IdentifyBy.HEADER)
+    identifier.trust_peers(())
+    refused(identifier, head(*told()), PEER)
+
+
+@pytest.mark.parametrize("value", ["true", "yes", "1"])
+def test_nobody_chooses_their_own_limits_by_any_other_header_of_ours(value: str) -> None:
+    names = ("x-penstock-reason", "x-penstock-degraded", "x-penstock-served-by", "x-penstock-no-fallback")
+    request = head(*((name, value) for name in names))
+    assert Identifier().identify(request, STRANGER) == Identity(EVERYONE, STRANGER, TenantLimits())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.admission.quotas import QuotaView
-from penstock.api.ratelimits import QuotaScope, QuotaUnit
+from penstock.admission.quotaview import QuotaView
+from penstock.api.ratelimits import QuotaUnit
 from penstock.limiter.quotaheaders import duration, fields
 from penstock.limiter.refusal import Dialect
 
@@ -21,7 +21,7 @@ def view(
     name: str, unit: QuotaUnit = QuotaUnit.REQUESTS, *, limit: int = 10, remaining: int = 4, reset: float = 1.5
 ) -> QuotaView:
     return QuotaView(
-        name=name, unit=unit, scope=QuotaScope.TENANT, limit=limit, remaining=remaining, reset_seconds=reset,
+        name=name, unit=unit, limit=limit, remaining=remaining, reset_seconds=reset,
         window_seconds=60,
     )  # fmt: skip
 

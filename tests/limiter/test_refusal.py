@@ -48,7 +48,14 @@ def test_retry_times_agree_and_jitter_never_shortens_them(reason: Reason) -> Non
         headers = dict(refusal_headers(Refused(reason, "why"), jitter=jitter))
         seconds, milliseconds = int(headers[b"Retry-After"]), int(headers[b"retry-after-ms"])
         assert 1 <= seconds <= 60
-        assert seconds * 1000 <= milliseconds <= seconds * 1500
+        assert (seconds - 1) * 1000 < milliseconds <= seconds * 1000
+
+
+def test_clients_that_know_whole_seconds_only_do_not_all_come_back_at_once() -> None:
+    told = Refused(Reason.OVERLOADED, "why", retry_after_seconds=10.0)
+    seconds = {int(dict(refusal_headers(told, jitter=number / 10))[b"Retry-After"]) for number in range(11)}
+    assert min(seconds) == 10
+    assert len(seconds) >= 5
 
 
 @pytest.mark.parametrize("reason", [Reason.BAD_REQUEST, Reason.UNKNOWN_PATH, Reason.BODY_TOO_LARGE])

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api.engine import EngineType
 from penstock.engines.facts import RequestClass
-from penstock.limiter.exchange import End
+from penstock.limiter.ends import End
 
 PATIENCE_SECONDS = 10.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -110,7 +110,8 @@ async def test_an_engine_that_is_not_there_is_503_and_not_ready_at_once(rig) -> 
     await rig.engine.stop()
     reply = await rig.post()
     assert (reply.status, reply.error["code"]) == (503, "engine_unavailable")
-    assert (reply.header("retry-after"), reply.header("x-penstock-reason")) == ("1", "engine_unavailable")
+    assert reply.header("x-penstock-reason") == "engine_unavailable"
+    assert reply.header("retry-after") in {"1", "2"}
     assert rig.limiter.not_ready() == ["the engine is not healthy"]
     await rig.settled()
 

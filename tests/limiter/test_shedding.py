@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.admission.quotas import QuotaRefusal
+from penstock.admission.quotaview import QuotaRefusal
 from penstock.admission.shed import Shed
 from penstock.api.admission import OverloadStatus
-from penstock.api.ratelimits import QuotaScope, QuotaUnit
+from penstock.api.ratelimits import QuotaUnit
 from penstock.limiter.refusal import LONGEST_RETRY_AFTER_SECONDS, Reason, Refused, refusal_headers
 from penstock.limiter.shedding import pace_refusal, quota_refusal, refusal
 
@@ -19,8 +19,12 @@ BUSY, SLOW_DOWN = OverloadStatus.SERVICE_UNAVAILABLE, OverloadStatus.TOO_MANY_RE
 
 
 def of_quota(wait_seconds: float, unit: QuotaUnit = QuotaUnit.REQUESTS) -> Refused:
-    found = QuotaRefusal(name="few", unit=unit, scope=QuotaScope.TENANT, wait_seconds=wait_seconds, view=())
+    found = QuotaRefusal(name="few", unit=unit, wait_seconds=wait_seconds, view=())
     return quota_refusal(found, fields=[(b"a", b"b")])
+
+
+ELSEWHERE = {Shed.QUOTA, Shed.NEVER_FITS, Shed.UNKNOWN_CALLER, Shed.BAD_REQUEST}
+"""What is refused with an answer of its own, where it is found."""
 
 
 @pytest.mark.parametrize(
@@ -41,14 +45,14 @@ def test_each_reason_has_its_answer(shed: Shed, reason: Reason, status: int, slo
 
 
 def test_every_reason_for_shedding_has_an_answer() -> None:
-    for shed in set(Shed) - {Shed.QUOTA, Shed.NEVER_FITS}:
+    for shed in set(Shed) - ELSEWHERE:
         assert refusal(shed, overload=BUSY, retry_after_seconds=None).reason
 
 
 def test_only_repetitions_are_told_not_to_come_back_by_themselves() -> None:
     told = {
         shed
-        for shed in set(Shed) - {Shed.QUOTA, Shed.NEVER_FITS}
+        for shed in set(Shed) - ELSEWHERE
         if (b"x-should-retry", b"false")
         in refusal_headers(refusal(shed, overload=BUSY, retry_after_seconds=None), jitter=0)
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.api.replica import ReplicaSettings
+from penstock.api.replica import POD_UID_VARIABLE, ReplicaSettings
 from tests.resources.pods import environment, limiter_of
 
 
@@ -44,3 +44,15 @@ def test_it_knows_its_memory_limit(make_backend, template, limits, expected):
     backend = make_backend(limiter={"resources": {"limits": limits}})
     read = ReplicaSettings.from_env(environment(limiter_of(template(backend))))
     assert read.memory_limit_bytes == expected
+
+
+def test_it_is_told_its_pod_by_the_kubelet(make_backend, template):
+    entry = limiter_of(template(make_backend()))["env"][-1]
+    assert entry["name"] == POD_UID_VARIABLE
+    assert entry["valueFrom"]["fieldRef"] == {"apiVersion": "v1", "fieldPath": "metadata.uid"}
+
+
+def test_a_template_that_does_not_tell_the_pod_still_works(make_backend, template):
+    told = environment(limiter_of(template(make_backend())))
+    assert ReplicaSettings.from_env(told).pod_uid is None
+    assert ReplicaSettings.from_env({**told, POD_UID_VARIABLE: "u-1"}).pod_uid == "u-1"

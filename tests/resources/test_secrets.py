@@ -37,7 +37,8 @@ def test_nobody_else_in_the_pod_sees_them(make_backend, template, engine):
 
 
 def test_they_are_files_and_never_variables(make_backend, template):
-    assert all("valueFrom" not in entry for entry in limiter_of(template(make_backend(**WITH_SECRETS)))["env"])
+    entries = limiter_of(template(make_backend(**WITH_SECRETS)))["env"]
+    assert not any("secretKeyRef" in entry.get("valueFrom", {}) for entry in entries)
 
 
 def test_they_are_mounted_read_only(make_backend):

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 from penstock.admission.fixedwindow import FixedWindow
 from penstock.admission.leakybucket import LeakyBucket
 from penstock.admission.meter import Allowance, Meter
+from penstock.admission.occupancy import Occupancy
 from penstock.admission.slidingwindow import SlidingWindow
 from penstock.admission.tokenbucket import TokenBucket
-from penstock.api.ratelimits import QuotaAlgorithm, QuotaUnit, RateLimit
+from penstock.api.ratelimits import OF_CONNECTIONS, QuotaAlgorithm, QuotaUnit, RateLimit
 
 METERS: Final[dict[QuotaAlgorithm, Callable[[Allowance, float], Meter]]] = {
     QuotaAlgorithm.TOKEN_BUCKET: TokenBucket,
@@ -25,7 +26,7 @@ QuotasOf = Callable[[str], Sequence[RateLimit]]
 
 
 class Use(NamedTuple):
-    """What a request takes; for a connection, one of `requests`."""
+    """What a request takes; a connection takes one of `requests`."""
 
     requests: int
     prompt_tokens: int
@@ -40,6 +41,7 @@ class Use(NamedTuple):
 _COST: Final[dict[QuotaUnit, Callable[[Use], int]]] = {
     QuotaUnit.REQUESTS: attrgetter("requests"),
     QuotaUnit.CONNECTIONS: attrgetter("requests"),
+    QuotaUnit.OPEN_CONNECTIONS: attrgetter("requests"),
     QuotaUnit.TOKENS: attrgetter("tokens"),
     QuotaUnit.PROMPT_TOKENS: attrgetter("prompt_tokens"),
 }
@@ -52,29 +54,26 @@ class Counted:
         quota: What is allowed.
         meter: What is counted; another one once the algorithm changes, so it is not kept elsewhere.
         cost: Gives what a use costs in the quota's unit.
-        shown: What a client may count on when everything is there.
     """
 
-    __slots__ = ("cost", "meter", "quota", "shown")
+    __slots__ = ("cost", "meter", "quota")
 
     def __init__(self, quota: RateLimit, share: float, now: float) -> None:
         self.quota = quota
         self.cost = _COST[quota.unit]
-        self.meter = METERS[quota.algorithm](_allowance(quota, share), now)
-        self.shown = self.meter.allowance.shown
+        self.meter = _made(quota)(allowance_of(quota, share), now)
 
     def adopt(self, quota: RateLimit, share: float, now: float) -> None:
         """Count on under a changed quota of the same name and unit, or another share."""
-        allowance = _allowance(quota, share)
-        if quota.algorithm is self.quota.algorithm:
+        allowance = allowance_of(quota, share)
+        if _made(quota) is _made(self.quota):
             if allowance != self.meter.allowance:
                 self.meter.reconfigure(allowance, now)
         else:
-            meter = METERS[quota.algorithm](allowance, now)
+            meter = _made(quota)(allowance, now)
             meter.charge(self.meter.used(now), now)
             self.meter = meter
         self.quota = quota
-        self.shown = allowance.shown
 
 
 class Account:
@@ -126,9 +125,20 @@ class Account:
             else:
                 counted.adopt(quota, self.share, now)
             taken.append(counted)
-        self.requests = tuple(one for one in taken if one.quota.unit is not QuotaUnit.CONNECTIONS)
-        self.connections = tuple(one for one in taken if one.quota.unit is QuotaUnit.CONNECTIONS)
+        self.requests = tuple(one for one in taken if one.quota.unit not in OF_CONNECTIONS)
+        self.connections = tuple(one for one in taken if one.quota.unit in OF_CONNECTIONS)
 
 
-def _allowance(quota: RateLimit, share: float) -> Allowance:
+def cost_of(quota: RateLimit, use: Use) -> int:
+    """Return what a use costs in the quota's unit."""
+    return _COST[quota.unit](use)
+
+
+def _made(quota: RateLimit) -> Callable[[Allowance, float], Meter]:
+    """Return what counts a quota."""
+    return Occupancy if quota.unit is QuotaUnit.OPEN_CONNECTIONS else METERS[quota.algorithm]
+
+
+def allowance_of(quota: RateLimit, share: float = 1.0) -> Allowance:
+    """Return how much of a quota passes where a part of it is counted."""
     return Allowance(limit=quota.limit, window_seconds=quota.window_seconds, burst=quota.burst, share=share)

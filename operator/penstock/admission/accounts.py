@@ -3,8 +3,8 @@
 Anyone can come with a new address, so memory must be bounded, and what is dropped must not be what restrains somebody.
 
     state      what it is                                          next
-    fresh      asked for, nothing charged: not kept                opened -> open; charged -> resting
-    open       has reservations that will be settled               the last one closed -> resting
+    fresh      asked for, nothing charged: not kept                opened -> open
+    open       has requests or connections that will end           the last one closed -> resting
     resting    kept until everything has come back to it           opened -> open; time passes -> idle
     idle       as good as a fresh one: forgotten when room is needed
 
@@ -82,12 +82,6 @@ class Accounts:
         """Take note that a reservation was settled or cancelled."""
         account.open -= 1
         if account.open == 0 and self._kept.get(account.key) is account:
-            self._rest(account, now)
-
-    def charged(self, account: Account, now: float) -> None:
-        """Keep an account that was charged once and for all."""
-        self._keep(account, now)
-        if account.open == 0:
             self._rest(account, now)
 
     def _keep(self, account: Account, now: float) -> None:

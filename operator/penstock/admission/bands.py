@@ -38,6 +38,9 @@ class Verdict(Enum):
     CEILING = auto()
     """No: its band is at its ceiling. Others may enter what is reserved for them."""
 
+    PACED = auto()
+    """No: there is room, and R lets the next one go later. Nothing below it may enter first."""
+
     FULL = auto()
     """No: there is no room. Nothing below it may enter first."""
 
@@ -97,16 +100,6 @@ class Bands:
         """Return the index of a class; of `normal` when there is none of that name."""
         return self._indices.get(name, self.normal)
 
-    def ceilings(self, limit: int) -> Sequence[int]:
-        """Return how many requests may be in flight for each band to enter, at least 1."""
-        self._divide(limit)
-        return self._ceilings
-
-    def reserves(self, limit: int) -> Sequence[int]:
-        """Return how many requests are kept for each band."""
-        self._divide(limit)
-        return self._reserves
-
     def room(self, band: int, in_flight_by_band: Sequence[int], limit: int) -> Room:
         """Return how many requests a band may still take."""
         self._divide(limit)
@@ -139,22 +132,22 @@ class Bands:
         # One that is above its ceiling by itself waits for an idle engine: nothing may keep that busy.
         return Verdict.CEILING if requests <= self._ceilings[band] else Verdict.FULL
 
-    def may_enter(self, band: int, in_flight_by_band: Sequence[int], limit: int, requests: int = 1) -> bool:
-        """Return whether one ask for so many requests may enter now."""
-        return self.verdict(band, in_flight_by_band, limit, requests).admits
-
     def _divide(self, limit: int) -> None:
         """Compute the parts of a limit, unless they are those of the last one."""
         if limit == self._limit:
             return
         self._limit = limit
-        self._ceilings = [_part(one.ceiling_percent, limit) for one in self.classes]
-        self._reserves = []
-        left = limit - 1
-        for one in self.classes:
-            reserve = min(_part(one.reserved_percent, limit), left)
-            self._reserves.append(reserve)
-            left -= reserve
+        self._ceilings, self._reserves = parts(self.classes, limit)
+
+
+def parts(classes: Iterable[PriorityClass], limit: int) -> tuple[list[int], list[int]]:
+    """Return for each class how many requests may be in flight for it to enter, and how many are kept for it."""
+    ceilings, reserves, left = [], [], limit - 1
+    for one in classes:
+        ceilings.append(_part(one.ceiling_percent, limit))
+        reserves.append(min(_part(one.reserved_percent, limit), left))
+        left -= reserves[-1]
+    return ceilings, reserves
 
 
 def _part(percent: int, limit: int) -> int:

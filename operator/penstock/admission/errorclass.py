@@ -17,9 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
-
-import msgspec
 
 _MESSAGE_LIMIT = 500
 
@@ -38,16 +35,6 @@ class ErrorClass(StrEnum):
 
     FATAL = "fatal"
     """The engine is beyond help and must be restarted."""
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether it counts against the engine's health."""
-        return self in {ErrorClass.TRANSIENT, ErrorClass.FATAL}
-
-    @property
-    def worth_retrying(self) -> bool:
-        """Whether the same request may pass later."""
-        return self in {ErrorClass.TRANSIENT, ErrorClass.BACKPRESSURE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +148,6 @@ def error_of(value: object) -> EngineError | None:
     code = value.get("code")
     status = code if isinstance(code, int) and 400 <= code < 600 else 0
     return EngineError(kind=_text(value.get("type")), message=_text(value.get("message")), status=status)
-
-
-def read_error(body: bytes) -> EngineError | None:
-    """Return the error in an answer's body; None when it describes none."""
-    try:
-        return error_of(_ERROR.decode(body).error)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-class _Body(msgspec.Struct):
-    error: Any = None
-
-
-_ERROR = msgspec.json.Decoder(_Body)
 
 
 def _text(value: object) -> str:

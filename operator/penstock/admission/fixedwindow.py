@@ -14,6 +14,8 @@ sliding window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.admission.meter import (
     NEVER,
     PASS,
@@ -83,6 +85,11 @@ class FixedWindow:
         self._roll(now)
         self._adopt(allowance)
         self._move_debt()
+
+    def recall(self, counted: Sequence[int]) -> None:
+        """See `Meter`: when the window begins, in microseconds, what is used in it, and the debt."""
+        self._begins = counted[0]
+        self._used, self._debt = (tokens * UNITS_PER_TOKEN for tokens in counted[1:])
 
     def _adopt(self, allowance: Allowance) -> None:
         self.allowance = allowance

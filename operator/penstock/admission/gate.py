@@ -8,14 +8,17 @@ It does no input or output and knows no clock: the caller says what happens and 
     `Permit.first_byte`, `finish`, `cancel` |                              | others go
     `Waiting.leave`                         |                              | others go
     `Limit.set`, `pin`, `configure`         |                              | others go
-    time passes (`wake_at`)                 |                              | those that waited too long are dropped
+    `Gate.set_rate`                         |                              | others go
+    time passes (`wake_at`)                 |                              | those that waited too long are dropped,
+                                            |                              | and those that R held go
 
 After each of these the caller calls `advance`, which returns everything that follows. Nothing goes ahead in between:
 an ask that comes first stands behind those whose turn it already is.
 
 **At once** goes a request if nobody waits who would go first, and there is room: requests in flight within the limit L
-and the ceiling and reserves of its band (`bands`), and prompt tokens that the engine has not worked off yet within T. A
-prompt above T goes when no other is being worked off, a request above L when nothing is in flight.
+and the ceiling and reserves of its band (`bands`), prompt tokens that the engine has not worked off yet within T, and
+the pace R leaves one (`pace`). A prompt above T goes when no other is being worked off, a request above L when nothing
+is in flight.
 
 **Else it waits**, if the queue has a place and the predicted wait (`waits`) and its own prompt fit into its budget. In
 a full queue it may take the place of another (`line`).
@@ -38,101 +41,18 @@ from __future__ import annotations
 
 from penstock.admission.ask import Ask, Dropped, Granted, Place, Waiting
 from penstock.admission.bands import Bands, Verdict
-from penstock.admission.books import Books
-from penstock.admission.limit import Limit
-from penstock.admission.line import Line
+from penstock.admission.gatestate import GateState
 from penstock.admission.permit import Outcome, Permit
 from penstock.admission.shed import Shed
-from penstock.admission.waits import Waits
 
 QUEUE_PER_LIMIT = 10
 """Places in the queue per request that may be in flight, unless the policy names a number."""
 
 
-class Gate:
-    """Decides about the requests of one replica and counts them.
+class Gate(GateState):
+    """Decides about the requests of one replica and counts them."""
 
-    Attributes:
-        limit: L, the requests that may be in flight.
-        prefill_limit: T, the prompt tokens that may be in work; None for no bound.
-        queue_limit: Q, the entries that may wait; None for 10 times L.
-        shadow: Whether decisions are only counted.
-        bands: The priority bands in force.
-        waits: The rates that predictions rest on.
-        prefill_backlog: Prompt tokens in work, of permits that count against the limits.
-        books: What was counted.
-    """
-
-    __slots__ = (
-        "_dropped",
-        "_held",
-        "_line",
-        "_permits",
-        "bands",
-        "books",
-        "limit",
-        "prefill_backlog",
-        "prefill_limit",
-        "queue_limit",
-        "shadow",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        bands: Bands,
-        limit: Limit,
-        *,
-        prefill_limit: int | None = None,
-        queue_limit: int | None = None,
-        shadow: bool = False,
-    ) -> None:
-        self.limit = limit
-        self.prefill_limit = prefill_limit
-        self.queue_limit = queue_limit
-        self.shadow = shadow
-        self.bands = bands
-        self.waits = Waits()
-        self.prefill_backlog = 0
-        self.books = Books()
-        self._held = [0] * len(bands.names)
-        """By band, the requests in flight that count against the limits."""
-        self._line = Line(bands)
-        self._permits: set[Permit] = set()
-        self._dropped: list[Dropped] = []
-
-    @property
-    def in_flight(self) -> int:
-        """The requests in flight."""
-        return self.books.in_flight
-
-    @property
-    def depth(self) -> int:
-        """How many entries wait."""
-        return self._line.depth
-
-    @property
-    def waiting_requests(self) -> int:
-        """How many requests for the engine wait."""
-        return self._line.requests
-
-    @property
-    def depth_by_band(self) -> dict[str, int]:
-        """How many entries wait, by class name."""
-        return {name: len(queue) for name, queue in zip(self.bands.names, self._line.queues, strict=True)}
-
-    @property
-    def held_by_band(self) -> dict[str, int]:
-        """The requests in flight that count against the limits, by class name: all of them, when enforcing."""
-        return dict(zip(self.bands.names, self._held, strict=True))
-
-    @property
-    def in_flight_by_band(self) -> dict[str, int]:
-        """The requests in flight by class name."""
-        by_band = dict.fromkeys(self.bands.names, 0)
-        for permit in self._permits:
-            by_band[self.bands.names[permit.band]] += permit.requests
-        return by_band
+    __slots__ = ()
 
     def ask(self, ask: Ask, now: float, *, enforce: bool = True) -> Permit | Waiting | Shed:
         """Decide about a request.
@@ -148,6 +68,7 @@ class Gate:
             self._expire(now)
         if self._goes_at_once(ask, band, now):
             permit = self._admit(ask, band)
+            self.pace.take(ask.requests, now)
             self._watch(now)
             return permit
         shed = self._refusal(ask, band, now)
@@ -162,6 +83,11 @@ class Gate:
         waiting.permit = self._admit(ask, band, would=waiting)
         return waiting.permit
 
+    def set_rate(self, per_second: float | None, now: float) -> None:
+        """Set R, how many requests per second may go; None for no bound."""
+        self.pace.set(per_second, now)
+        self._watch(now)
+
     def pass_by(self, ask: Ask, shed: Shed) -> Permit:
         """Admit a request that should have been refused before it came here: nothing is decided about it.
 
@@ -174,6 +100,7 @@ class Gate:
         """Return what follows from everything that happened: who was refused, and who goes now, in that order."""
         if not self._line.depth and not self._dropped:
             return []
+        self._paced_until = None
         self._expire(now)
         events: list[Granted | Dropped] = [one for one in self._dropped if one.waiting.place is Place.DROPPED]
         for event in events:
@@ -185,13 +112,15 @@ class Gate:
                 continue
             verdict = None
             while (entry := queue.head(now)) is not None:
-                verdict = self._verdict(entry.ask, band)
+                verdict = self._verdict(entry.ask, band, now)
                 if verdict is not Verdict.BULKHEAD and (verdict is not Verdict.ENTER or only_reserved):
                     break
                 granted = self._grant(entry, now)
                 if granted is not None:
                     events.append(granted)
-            if verdict is Verdict.FULL:
+            if verdict is Verdict.PACED and entry is not None:
+                self._paced_until = now + self.pace.wait_seconds(entry.ask.requests, now)
+            if verdict is Verdict.FULL or verdict is Verdict.PACED:
                 break
             only_reserved = only_reserved or bool(queue)
         self._watch(now)
@@ -199,7 +128,10 @@ class Gate:
 
     def wake_at(self) -> float | None:
         """Return when `advance` must be called if nothing happens before; None for never."""
-        return self._line.next_deadline if self._line.depth else None
+        if not self._line.depth:
+            return None
+        deadline, paced = self._line.next_deadline, self._paced_until
+        return deadline if paced is None or (deadline is not None and deadline < paced) else paced
 
     def configure(self, bands: Bands, *, queue_limit: int | None, shadow: bool, now: float) -> None:
         """Put a new policy in force; the limit L has its own way to change.
@@ -210,13 +142,9 @@ class Gate:
         """
         index = [bands.index(name) for name in self.bands.names]
         self._line.configure(bands, index)
-        self._held = [0] * len(bands.names)
-        for permit in self._permits:
-            permit.band = index[permit.band]
-            if permit.counts:
-                self._held[permit.band] += permit.requests
+        self._holdings.rebase(index, len(bands.names))
         if self.shadow and not shadow:
-            for permit in self._permits:
+            for permit in self._holdings.permits:
                 self._count(permit)
         self.bands = bands
         self.queue_limit = queue_limit
@@ -226,18 +154,16 @@ class Gate:
     def end_prefill(self, permit: Permit, now: float) -> None:
         """Take the prefill tokens of a permit back; called by `Permit` only."""
         if permit.counts:
-            self.prefill_backlog -= permit.prefill_tokens
             self.waits.prefill.add(permit.prefill_tokens, now)
+        self._holdings.end_prefill(permit)
         permit.prefill_tokens = 0
         self._watch(now)
 
     def take_back(self, permit: Permit, outcome: Outcome | None, now: float) -> None:
         """Take a permit back; called by `Permit` only."""
-        self._permits.remove(permit)
+        self._holdings.take_back(permit)
         self.books.note_returned(permit, outcome)
         if permit.counts:
-            self._held[permit.band] -= permit.requests
-            self.prefill_backlog -= permit.prefill_tokens
             self.waits.completions.add(permit.requests, now)
         else:
             self._give_up_place(permit)
@@ -251,7 +177,7 @@ class Gate:
         self._watch(now)
 
     def _goes_at_once(self, ask: Ask, band: int, now: float) -> bool:
-        verdict = self._verdict(ask, band)
+        verdict = self._verdict(ask, band, now)
         if not self._line.depth or not verdict.admits:
             return verdict.admits
         if self._line.queues[band]:
@@ -259,17 +185,19 @@ class Gate:
         for higher in range(band):
             head = self._line.queues[higher].head(now)
             if head is not None and (
-                verdict is not Verdict.BULKHEAD or self._verdict(head.ask, higher) is not Verdict.CEILING
+                verdict is not Verdict.BULKHEAD or self._verdict(head.ask, higher, now) is not Verdict.CEILING
             ):
                 return False
         return True
 
-    def _verdict(self, ask: Ask, band: int) -> Verdict:
+    def _verdict(self, ask: Ask, band: int, now: float) -> Verdict:
         """Return whether there is room for a request, whoever else waits."""
-        backlog = self.prefill_backlog
+        backlog = self._holdings.prefill_backlog
         if self.prefill_limit is not None and backlog and backlog + ask.prefill_tokens > self.prefill_limit:
             return Verdict.FULL
-        return self.bands.verdict(band, self._held, self.limit.value, ask.requests)
+        verdict = self.bands.verdict(band, self._holdings.by_band, self.limit.value, ask.requests)
+        # R holds whom there is room for, and then nothing below goes first either.
+        return Verdict.PACED if verdict.admits and self.pace.wait_seconds(ask.requests, now) else verdict
 
     def _refusal(self, ask: Ask, band: int, now: float) -> Shed | None:
         """Return why a request cannot wait; None when it has a place now, which another may have lost to it."""
@@ -291,14 +219,17 @@ class Gate:
     def _predicted_seconds(self, ask: Ask, band: int, now: float) -> float | None:
         """Return how long a request would wait for its first token, its own prompt included; None when unknown."""
         requests, tokens = self._line.ahead(ask, band)
-        room = self.bands.room(band, self._held, self.limit.value).requests
+        room = self.bands.room(band, self._holdings.by_band, self.limit.value).requests
         position = max(0, requests + ask.requests - room)
         seconds = self.waits.predicted_seconds(position, tokens + self.prefill_backlog, now)
-        return None if seconds is None else seconds + self.waits.prefill_seconds(ask.prefill_tokens, now)
+        paced = self.pace.queue_seconds(requests + ask.requests, now)
+        if seconds is None and not paced:
+            return None
+        return max(seconds or 0.0, paced) + self.waits.prefill_seconds(ask.prefill_tokens, now)
 
     def _admit(self, ask: Ask, band: int, *, would: Waiting | Shed | None = None) -> Permit:
         permit = Permit(self, band=band, requests=ask.requests, prefill_tokens=ask.prefill_tokens, would=would)
-        self._permits.add(permit)
+        self._holdings.permits.add(permit)
         self.books.note_admitted(ask)
         if would is None:
             self._count(permit)
@@ -306,12 +237,9 @@ class Gate:
 
     def _count(self, permit: Permit) -> None:
         """Let a permit count against the limits from now on."""
-        if permit.counts:
-            return
-        self._give_up_place(permit)
-        permit.counts = True
-        self._held[permit.band] += permit.requests
-        self.prefill_backlog += permit.prefill_tokens
+        if not permit.counts:
+            self._give_up_place(permit)
+            self._holdings.count(permit)
 
     def _give_up_place(self, permit: Permit) -> None:
         """Remove the entry that stands in the queue for a permit that is out already, if there is one."""
@@ -321,6 +249,7 @@ class Gate:
     def _grant(self, waiting: Waiting, now: float) -> Granted | None:
         """Let a waiting request go; None when it went before, because decisions are not enforced."""
         self._line.take(waiting)
+        self.pace.take(waiting.ask.requests, now)
         if waiting.permit is not None:
             self._count(waiting.permit)
             return None
@@ -338,4 +267,6 @@ class Gate:
             self._dropped.append(Dropped(waiting, shed, now - waiting.since))
 
     def _watch(self, now: float) -> None:
-        self.waits.watch(now, waiting=self._line.depth > 0, prefilling=self.prefill_backlog > 0)
+        # While R holds requests, what ends says how much was let in, and not what the engine can do.
+        waiting = self._line.depth > 0 and self._paced_until is None
+        self.waits.watch(now, waiting=waiting, prefilling=self._holdings.prefill_backlog > 0)

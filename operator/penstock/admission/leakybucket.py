@@ -17,6 +17,8 @@ those that come after it; those that are waiting keep the start they were told.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.admission.meter import (
     NEVER,
     PASS,
@@ -79,6 +81,10 @@ class LeakyBucket:
         backlog, token = self._leak(now), self._token
         self._adopt(allowance)
         self._backlog = ceil_div(backlog * self._token, token)
+
+    def recall(self, counted: Sequence[int]) -> None:
+        """See `Meter`: whole tokens that wait, and parts of one divided by the window."""
+        self._backlog = counted[0] * self._token + counted[1] * UNITS_PER_TOKEN
 
     def _adopt(self, allowance: Allowance) -> None:
         self.allowance = allowance

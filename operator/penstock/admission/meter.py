@@ -21,6 +21,7 @@ because there are many replicas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -119,10 +120,21 @@ class Meter(Protocol):
     def reconfigure(self, allowance: Allowance, now: float) -> None:
         """Count on under another allowance; what is counted stays counted."""
 
+    def recall(self, counted: Sequence[int]) -> None:
+        """Take over what a shared store has counted, in whole tokens, under the same allowance and for all replicas.
+
+        Each algorithm says what the numbers are; a store keeps them as they are here.
+        """
+
 
 def ticks(now: float) -> int:
     """Return a time in whole microseconds, rounded down."""
     return int(now * TICKS_PER_SECOND)
+
+
+def moment(at: int) -> float:
+    """Return a time in seconds whose `ticks` are `at`, also for a clock that counts from 1970."""
+    return (at + 0.5) / TICKS_PER_SECOND
 
 
 def seconds_until(distance: int) -> float:

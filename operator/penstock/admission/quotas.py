@@ -4,74 +4,29 @@ A request may be held by quotas of the replica, of the backend, of its tenant an
 tokens or prompt tokens. Charging one and then being refused by the next would let refused requests eat a limit. What
 several quotas refuse is told by the one that takes the longest, since only then the request passes.
 
-Limits of the backend, of tenants and of addresses hold over all replicas; without a shared store each replica has its
-`share` of them.
+Limits of the backend, of tenants and of addresses hold over all replicas. Each replica has its `share` of them, unless
+a store counts them for all: then `shared_by` says which they are, and only those of the replica are counted here.
+Connections are always counted here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import isinf
+from collections.abc import Sequence
 
-from penstock.admission.account import Account, Counted, QuotasOf, Use
+from penstock.admission.account import Account, QuotasOf, Use
 from penstock.admission.accounts import MAXIMUM_ACCOUNTS, Accounts
-from penstock.admission.meter import PASS, Check
+from penstock.admission.connected import Connected
+from penstock.admission.meter import PASS
+from penstock.admission.question import Holding
+from penstock.admission.quotaview import QuotaRefusal, QuotaView, Worst, longer, refusal_of, view_of
 from penstock.admission.reservation import Reservation
-from penstock.admission.shed import Shed
-from penstock.api.ratelimits import QuotaScope, QuotaUnit, RateLimit
+from penstock.api.ratelimits import OF_CONNECTIONS, QuotaScope, RateLimit
 from penstock.api.tenants import TenantClass, TenantLimits, TenantsPolicy
 
 UNKNOWN_TENANT = "default"
 """What all callers are called together that are no tenant."""
 
-_CONNECTION = Use(requests=1, prompt_tokens=0, output_tokens=0)
 _EVERYONE = TenantLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaView:
-    """One quota as a client sees it: who keeps to `remaining` and `reset_seconds` is not refused by it.
-
-    Attributes:
-        name: The quota's name.
-        unit: What it counts.
-        scope: Who shares it; only of what nobody shares can a client be certain.
-        limit: What may pass at once when everything is there; the part of this replica.
-        remaining: What may pass now, at most `limit`.
-        reset_seconds: Time until `limit` may pass, if nothing passes before.
-        window_seconds: The window that the configured limit is about.
-    """
-
-    name: str
-    unit: QuotaUnit
-    scope: QuotaScope
-    limit: int
-    remaining: int
-    reset_seconds: float
-    window_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaRefusal:
-    """Why something may not pass now.
-
-    Attributes:
-        name, unit, scope: The quota that it would have to wait for the longest.
-        wait_seconds: Time until this very request would pass if nothing passed before; `inf` for never.
-        view: All quotas that apply to it.
-    """
-
-    name: str
-    unit: QuotaUnit
-    scope: QuotaScope
-    wait_seconds: float
-    view: tuple[QuotaView, ...]
-
-    @property
-    def shed(self) -> Shed:
-        """Why it is refused: what is larger than a quota ever lets pass asks again in vain."""
-        return Shed.NEVER_FITS if isinf(self.wait_seconds) else Shed.QUOTA
 
 
 class Quotas:
@@ -134,52 +89,92 @@ class Quotas:
             self._apply(now)
 
     def reserve(
-        self, tenant: str, address: str, *, requests: int, prompt_tokens: int, output_tokens: int, now: float
+        self,
+        tenant: str,
+        address: str,
+        *,
+        requests: int,
+        prompt_tokens: int,
+        output_tokens: int,
+        now: float,
+        shared: bool = True,
     ) -> Reservation | QuotaRefusal:
-        """Charge a request to every quota that applies, or say why it may not pass; then nothing is charged."""
-        holders = self._holders(tenant, address, now)
+        """Charge a request to every quota that applies, or say why it may not pass; then nothing is charged.
+
+        Those that replicas share are left out without `shared`: then a store counts them.
+        """
+        holders = self._holders(tenant, address, now) if shared else []
         use = Use(requests, prompt_tokens, output_tokens)
         charges = []
         delay_seconds = 0.0
-        worst: tuple[Counted, Check] | None = None
-        for account in (self._replica, self._backend, *(account for _, account in holders)):
+        worst: Worst = None
+        for account in self._accounts(holders, shared=shared):
             for counted in account.requests:
                 cost = counted.cost(use)
                 check = counted.meter.check(cost, now)
                 if check is not PASS:
                     delay_seconds = max(delay_seconds, check.delay_seconds)
-                    worst = _longer(worst, counted, check)
+                    worst = longer(worst, counted.quota, check)
                 charges.append((counted, cost))
         if worst is not None:
-            return _refusal(worst, charges, now)
+            return refusal_of(worst, tuple(view_of(one.quota, one.meter, now) for one, _ in charges))
         for counted, cost in charges:
             counted.meter.charge(cost, now)
         for accounts, account in holders:
             accounts.open(account, now)
         return Reservation(charges, holders, use=use, delay_seconds=delay_seconds, now=now)
 
-    def connect(self, address: str, now: float) -> float | QuotaRefusal:
-        """Charge a connection, and return how many seconds to wait before serving it, or why it may not be had."""
-        holder = self._addresses.of(address, now)
+    def shared_by(self, tenant: str, address: str) -> list[Holding]:
+        """Return the quotas that requests of a tenant from an address share with other replicas."""
+        found = []
+        for scope, holder in (
+            (QuotaScope.BACKEND, ""),
+            (QuotaScope.TENANT, tenant),
+            (QuotaScope.ADDRESS, address),
+        ):
+            quotas_of = self._quotas_of[scope]
+            if quotas_of is not None:
+                found += [Holding(quota, holder) for quota in quotas_of(holder) if quota.unit not in OF_CONNECTIONS]
+        return found
+
+    def connect(self, address: str | None, now: float) -> Connected | QuotaRefusal:
+        """Charge a connection, or say why it may not be had.
+
+        Args:
+            address: Whose it is; None for a proxy's, which carries the requests of many.
+            now: The time.
+        """
+        holder = None if address is None else self._addresses.of(address, now)
         counted = [*self._replica.connections, *self._backend.connections, *(holder.connections if holder else ())]
         delay_seconds = 0.0
-        worst: tuple[Counted, Check] | None = None
+        worst: Worst = None
         for one in counted:
-            check = one.meter.check(one.cost(_CONNECTION), now)
+            check = one.meter.check(1, now)
             delay_seconds = max(delay_seconds, check.delay_seconds)
-            worst = _longer(worst, one, check)
+            worst = longer(worst, one.quota, check)
         if worst is not None:
-            return _refusal(worst, ((one, 1) for one in counted), now)
+            return refusal_of(worst, tuple(view_of(one.quota, one.meter, now) for one in counted))
         for one in counted:
-            one.meter.charge(one.cost(_CONNECTION), now)
+            one.meter.charge(1, now)
+        holders = []
         if holder is not None and holder.connections:
-            self._addresses.charged(holder, now)
-        return delay_seconds
+            self._addresses.open(holder, now)
+            holders.append((self._addresses, holder))
+        return Connected(counted, holders, delay_seconds=delay_seconds, now=now)
 
-    def view(self, tenant: str, address: str, now: float) -> tuple[QuotaView, ...]:
+    def view(self, tenant: str, address: str, now: float, *, shared: bool = True) -> tuple[QuotaView, ...]:
         """Return what is left of each quota that applies to the requests of a tenant from an address."""
-        accounts = (self._replica, self._backend, *(account for _, account in self._holders(tenant, address, now)))
-        return tuple(_view(counted, now) for account in accounts for counted in account.requests)
+        holders = self._holders(tenant, address, now) if shared else []
+        return tuple(
+            view_of(counted.quota, counted.meter, now)
+            for account in self._accounts(holders, shared=shared)
+            for counted in account.requests
+        )
+
+    def _accounts(self, holders: list[tuple[Accounts, Account]], *, shared: bool) -> list[Account]:
+        if not shared:
+            return [self._replica]
+        return [self._replica, self._backend, *(account for _, account in holders)]
 
     def _holders(self, tenant: str, address: str, now: float) -> list[tuple[Accounts, Account]]:
         """Return the accounts that requests of a tenant from an address are counted in, besides those of all."""
@@ -223,29 +218,3 @@ def _by_tenant(rate_limits: Sequence[RateLimit], tenants: TenantsPolicy | None) 
         return of_class[limits.name] if isinstance(limits, TenantClass) else others
 
     return quotas_of
-
-
-def _longer(worst: tuple[Counted, Check] | None, counted: Counted, check: Check) -> tuple[Counted, Check] | None:
-    """Return whichever has to be waited for longer; None if nothing has."""
-    least = worst[1].wait_seconds if worst else 0.0
-    return (counted, check) if check.wait_seconds > least else worst
-
-
-def _refusal(worst: tuple[Counted, Check], charges: Iterable[tuple[Counted, int]], now: float) -> QuotaRefusal:
-    counted, check = worst
-    quota = counted.quota
-    view = tuple(_view(one, now) for one, _ in charges)
-    return QuotaRefusal(name=quota.name, unit=quota.unit, scope=quota.per, wait_seconds=check.wait_seconds, view=view)
-
-
-def _view(counted: Counted, now: float) -> QuotaView:
-    quota, meter = counted.quota, counted.meter
-    return QuotaView(
-        name=quota.name,
-        unit=quota.unit,
-        scope=quota.per,
-        limit=counted.shown,
-        remaining=min(counted.shown, meter.remaining(now)),
-        reset_seconds=meter.reset_seconds(now),
-        window_seconds=quota.window_seconds,
-    )

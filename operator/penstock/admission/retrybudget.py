@@ -56,13 +56,11 @@ class RetryBudget:
     Attributes:
         percent: Share of admitted requests that may be retries; 0 admits none, and 100 all.
         retries: Retries admitted ever.
-        refused: Retries refused ever.
     """
 
     def __init__(self, percent: int) -> None:
         self.percent = percent
         self.retries = 0
-        self.refused = 0
         self._unanswered: OrderedDict[bytes, float] = OrderedDict()
         self._admitted = Recent()
         self._admitted_retries = Recent()
@@ -90,13 +88,10 @@ class RetryBudget:
         self._unanswered.pop(mark, None)
 
     def allows(self, now: float) -> bool:
-        """Say whether one more retry may be admitted, and count it as refused when not."""
+        """Say whether one more retry may be admitted."""
         retries = self._admitted_retries.total(now) + 1
         share = (self._admitted.total(now) + 1) * self.percent
-        if self.percent and (retries <= FLOOR or retries * 100 <= share):
-            return True
-        self.refused += 1
-        return False
+        return self.percent > 0 and (retries <= FLOOR or retries * 100 <= share)
 
     def admitted(self, now: float, *, retry: bool) -> None:
         """Count a request that was admitted."""

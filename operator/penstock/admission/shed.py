@@ -29,4 +29,10 @@ class Shed(StrEnum):
     NEVER_FITS = "never_fits"
     """It is larger than a quota ever allows."""
 
+    UNKNOWN_CALLER = "unknown_caller"
+    """Nobody knows who sent it, and only known callers are let in."""
+
+    BAD_REQUEST = "bad_request"
+    """Its body is wrong, or asks for what is not here."""
+
     __hash__ = str.__hash__  # refusals are counted by it; the hash of Enum is a Python function

@@ -19,6 +19,8 @@ come unevenly: what came at the end of the old window is forgotten before its ti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.admission.meter import (
     NEVER,
     PASS,
@@ -183,6 +185,14 @@ class SlidingWindow:
         self.allowance = allowance
         ring.limit = allowance.limit_units
         ring.move_debt()
+
+    def recall(self, counted: Sequence[int]) -> None:
+        """See `Meter`: the number of the slice, the debt, and what is used in each slice in the order of the ring."""
+        ring = self._ring
+        ring.slice = counted[0]
+        ring.debt, *ring.counts = (tokens * UNITS_PER_TOKEN for tokens in counted[1:])
+        ring.used = sum(ring.counts)
+        self._slice_ends = (ring.slice + 1) * self._length
 
     def _slide(self, now: float) -> _Ring:
         at = ticks(now)

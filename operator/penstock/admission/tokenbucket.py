@@ -16,6 +16,8 @@ before, so the long average stays exact; a short time may see that much more tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.admission.meter import (
     NEVER,
     PASS,
@@ -78,6 +80,10 @@ class TokenBucket:
         level, token = self._fill(now), self._token
         self._adopt(allowance)
         self._level = min(self._capacity, level * self._token // token)
+
+    def recall(self, counted: Sequence[int]) -> None:
+        """See `Meter`: whole tokens in the bucket, and parts of one divided by the window."""
+        self._level = counted[0] * self._token + counted[1] * UNITS_PER_TOKEN
 
     def _adopt(self, allowance: Allowance) -> None:
         self.allowance = allowance

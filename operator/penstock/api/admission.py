@@ -188,7 +188,7 @@ class AdmissionPolicy(ApiModel):
     """Quotas; all are checked before any is charged. Default: none."""
 
     adaptive: Adaptive = Adaptive()
-    """How limits follow what the engine shows. Not acted on yet: limits stay at their initial values."""
+    """How limits follow what the engine shows. So far the admission rate does; limits stay at their initial values."""
 
     retry_budget_percent: Percent = 20
     """Share of admitted requests that may be retries of clients. Default: 20."""
@@ -266,5 +266,5 @@ class AdmissionSpec(AdmissionPolicy):
     """Who is admitted, who waits and who is refused; changes need no restart."""
 
     shared_store: SharedStore | None = None
-    """Makes quotas exact over all replicas. Default: each replica has its share, one part in `replicas`. Not acted on
-    yet: it is always the share."""
+    """Makes quotas exact over all replicas. Default, and while the store does not answer: each replica has its share.
+    Connections are always counted so."""

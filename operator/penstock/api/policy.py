@@ -21,6 +21,10 @@ from penstock.api.spec import LLMBackendSpec
 from penstock.api.tenants import TenantsPolicy
 
 POLICY_FILE = "policy.json"
+MAXIMUM_TRUSTED_KEYS = 8
+
+PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
+"""32 bytes in base64."""
 
 
 class Policy(ApiModel):
@@ -50,8 +54,11 @@ class Policy(ApiModel):
     health: HealthPolicy = HealthPolicy()
     """What counts as healthy."""
 
+    trusted_keys: Annotated[tuple[PublicKey, ...], Field(max_length=MAXIMUM_TRUSTED_KEYS)] = ()
+    """Ed25519 public keys whose pushes count; only the file's are believed."""
+
     @classmethod
-    def of(cls, spec: LLMBackendSpec) -> Policy:
+    def of(cls, spec: LLMBackendSpec, *, trusted_keys: tuple[str, ...] = ()) -> Policy:
         """Return the policy of a backend; the built-in priority classes are written out."""
         store = spec.admission.shared_store
         admission = AdmissionPolicy.model_validate(spec.admission.model_dump())
@@ -64,6 +71,7 @@ class Policy(ApiModel):
             tenants=TenantsPolicy.model_validate(spec.tenants.model_dump()) if spec.tenants else None,
             resilience=spec.resilience,
             health=HealthPolicy.model_validate(spec.health.model_dump()),
+            trusted_keys=trusted_keys,
         )
 
     @classmethod
@@ -76,7 +84,7 @@ class Policy(ApiModel):
         """
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidPolicy(f"{POLICY_FILE} is not JSON ({error})") from None
         if not isinstance(values, dict):
             raise InvalidPolicy(f"{POLICY_FILE} must hold a JSON object, not {type(values).__name__}")

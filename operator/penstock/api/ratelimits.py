@@ -30,7 +30,14 @@ class QuotaUnit(StrEnum):
     """Tokens of the prompt."""
 
     CONNECTIONS = "Connections"
-    """Connections that clients open. Not acted on yet."""
+    """Connections that clients open."""
+
+    OPEN_CONNECTIONS = "OpenConnections"
+    """Connections that are open at the same time; algorithm, window and burst do not matter."""
+
+
+OF_CONNECTIONS = frozenset({QuotaUnit.CONNECTIONS, QuotaUnit.OPEN_CONNECTIONS})
+"""What counts connections and not requests."""
 
 
 class QuotaAlgorithm(StrEnum):
@@ -75,7 +82,7 @@ class Quota(ApiModel):
     """Name in metrics and refusals."""
 
     unit: QuotaUnit = QuotaUnit.REQUESTS
-    """What is counted: `Requests` (default), `Tokens`, `PromptTokens` or `Connections` (not acted on yet)."""
+    """What is counted: `Requests` (default), `Tokens`, `PromptTokens`, `Connections` or `OpenConnections`."""
 
     algorithm: QuotaAlgorithm = QuotaAlgorithm.TOKEN_BUCKET
     """`TokenBucket` (default), `LeakyBucket`, `FixedWindow` or `SlidingWindow`."""
@@ -110,9 +117,9 @@ class TenantQuota(Quota):
     rules: ClassVar[tuple[Rule, ...]] = (
         *Quota.rules,
         Rule(
-            cel="self.unit != 'Connections'",
+            cel="!self.unit.endsWith('Connections')",
             message="a connection belongs to no tenant; count Requests, or connections in `admission.rateLimits`",
-            holds=lambda quota: quota.unit is not QuotaUnit.CONNECTIONS,
+            holds=lambda quota: quota.unit not in OF_CONNECTIONS,
             field="unit",
         ),
     )
@@ -127,9 +134,9 @@ class RateLimit(Quota):
     rules: ClassVar[tuple[Rule, ...]] = (
         *Quota.rules,
         Rule(
-            cel="self.unit != 'Connections' || self.per != 'Tenant'",
+            cel="!self.unit.endsWith('Connections') || self.per != 'Tenant'",
             message="a connection belongs to no tenant; write `per: Address` or count Requests",
-            holds=lambda limit: limit.unit is not QuotaUnit.CONNECTIONS or limit.per is not QuotaScope.TENANT,
+            holds=lambda limit: limit.unit not in OF_CONNECTIONS or limit.per is not QuotaScope.TENANT,
             field="per",
         ),
     )

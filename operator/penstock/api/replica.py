@@ -22,6 +22,8 @@ TENANTS_PATH = "/etc/penstock/tenants"
 STORE_PATH = "/etc/penstock/store"
 DRAIN_TOKEN_HEADER = "x-penstock-drain-token"  # noqa: S105 - the header's name
 PREFIX = "PENSTOCK_"
+POD_UID_VARIABLE = PREFIX + "POD_UID"
+"""Set by the kubelet, who alone knows it: the template names the field, not the value."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Text = Annotated[str, Field(min_length=1)]
@@ -46,6 +48,9 @@ class ReplicaSettings(EnvironmentSettings):
 
     backend_uid: Text
     """the LLMBackend's metadata.uid"""
+
+    pod_uid: Text | None = None
+    """the pod's metadata.uid; leave it out when unknown"""
 
     engine_type: EngineType
     """VLLM or LlamaCpp"""

@@ -70,6 +70,21 @@ def shown(text: str) -> str:
     return text if address is None else str(address)
 
 
+@lru_cache(_CACHED_ADDRESSES)
+def canonical(text: str) -> str:
+    """Return an address in the one spelling by which addresses are compared; other text as it is."""
+    return str(_parse(text) or text)
+
+
+def forwarded_client(value: bytes) -> str | None:
+    """Return the client that a peer names, as `shown` spelled it there; None when it is no client."""
+    text = value.decode("latin-1")
+    if shown(text) == text and _parse(text) is not None:
+        return text
+    address, slash, bits = text.partition("/")
+    return text if slash and bits == str(CLIENT_PREFIX_BITS) and shown(address) == text else None
+
+
 def _parse(text: str) -> Address | None:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])

@@ -1,4 +1,4 @@
-"""The admin port: probes, drain, metrics, state.
+"""The admin port: probes, drain, metrics, state, and pushes of limits.
 
 kubelet reaches the engine only through here: the engine listens on loopback, and its health, its start and its end are
 the limiter's to judge. None of these paths touches the engine; they answer from what is known.
@@ -13,11 +13,12 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.api.push import LIMITS_PATH, PUSH_LIMIT_BYTES, STATUSES
 from penstock.api.replica import DRAIN_TOKEN_HEADER
 from penstock.engines.facts import RequestClass
 from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.head import RequestHead
-from penstock.limiter.path import route
+from penstock.limiter.path import Route, route
 from penstock.limiter.refusal import Dialect, Reason, Refused
 from penstock.limiter.service import CONTINUE, Request
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from penstock.limiter.limiter import Limiter
 
 WRONG_TOKEN_SECONDS = 1.0
-BODY_LIMIT_BYTES = 64 * 1024
+BODIES_LIMIT_BYTES = 4 * PUSH_LIMIT_BYTES
+"""All request bodies that are being read at the same time."""
 
 _TEXT = [(b"Content-Type", b"text/plain; charset=utf-8")]
 _JSON = [(b"Content-Type", b"application/json")]
@@ -46,7 +48,7 @@ class Admin:
 
     def __init__(self, limiter: Limiter, *, token_sha256: str, loop: asyncio.AbstractEventLoop) -> None:
         self.connections: set[Connection] = set()
-        self.budget = BodyBudget(1024 * 1024)
+        self.budget = BodyBudget(BODIES_LIMIT_BYTES)
         self.rejected_tokens = 0
         self._limiter = limiter
         self._token_sha256 = token_sha256
@@ -62,11 +64,12 @@ class Admin:
             "/state": self._state,
         }
         self._allowed = dict.fromkeys(self._handlers, RequestClass.READ)
+        self._handlers[LIMITS_PATH] = self._limits
 
     @property
     def body_limit_bytes(self) -> int:
-        """Largest request body; none of the paths reads one."""
-        return BODY_LIMIT_BYTES
+        """Largest request body; only a push has one."""
+        return PUSH_LIMIT_BYTES
 
     @property
     def closing(self) -> bool:
@@ -77,9 +80,17 @@ class Admin:
         """One shape for all."""
         return Dialect.OPENAI
 
+    def connect(self, _peer: str) -> None:
+        """Probes are never limited."""
+
     def accept(self, request: Request, _peer: str) -> None:
         """Find the handler's path; see `Service.accept`."""
         head = request.head
+        if head.target == LIMITS_PATH.encode():
+            if head.method != b"PUT":
+                raise Refused(Reason.METHOD_NOT_ALLOWED, f"{LIMITS_PATH} takes PUT.", allow=("PUT",))
+            request.route = Route(LIMITS_PATH, head.target, RequestClass.READ, Dialect.OPENAI)
+            return
         try:
             request.route = route(head.target, head.method, self._allowed)
         except Refused as refused:
@@ -117,6 +128,10 @@ class Admin:
 
     def _state(self, connection: Connection, _request: Request) -> None:
         connection.answer(200, _JSON, json.dumps(self._limiter.state(), indent=2).encode() + b"\n")
+
+    def _limits(self, connection: Connection, request: Request) -> None:
+        answer = self._limiter.pushes.receive(request.whole_body())
+        connection.answer(STATUSES[answer.result], _JSON, json.dumps(answer.to_dict()).encode() + b"\n")
 
     def _drain(self, connection: Connection, request: Request) -> None:
         token = request.head.value(DRAIN_TOKEN_HEADER.encode()) or b""

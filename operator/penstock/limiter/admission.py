@@ -8,82 +8,93 @@ For each generation request, in this order, and nothing is charged by a request 
     quotas      all are checked, then all are charged               429, or 400 for what never fits
     gate        a permit, a place in the queue, or neither          503 or 429
 
-Who has to wait is kept in the waiting room. In shadow mode the same is decided and counted, and everything goes on at
-once. Disabled, nothing is even read.
+Where a shared store counts, a request waits for its answer in between, 20 ms at most. Who has to wait is kept in the
+waiting room. In shadow mode the same is decided and counted, and everything goes on at once (but for those 20 ms).
+Disabled, nothing is even read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from pathlib import Path
+import logging
 
-import msgspec
-
-from penstock.admission.ask import Ask, Waiting
+from penstock.admission.ask import Waiting
 from penstock.admission.bands import Bands
-from penstock.admission.cost import CostModel
+from penstock.admission.connected import Connected
 from penstock.admission.gate import Gate
 from penstock.admission.limit import Limit
 from penstock.admission.permit import Permit
 from penstock.admission.recent import Recent
-from penstock.admission.reservation import Reservation
-from penstock.admission.retrybudget import RetryBudget, fingerprint
+from penstock.admission.retrybudget import fingerprint
 from penstock.admission.shed import Shed
 from penstock.api.admission import AdmissionMode, AdmissionPolicy
 from penstock.api.policy import Policy
-from penstock.limiter.body import read_wish, with_usage
-from penstock.limiter.charges import Charges
+from penstock.limiter import reading
+from penstock.limiter.asking import Found
 from penstock.limiter.concurrency import Engine, bounds
+from penstock.limiter.decisions import Decisions
 from penstock.limiter.head import RequestHead
-from penstock.limiter.identity import Identifier, Identity
-from penstock.limiter.keys import KeyFolder
+from penstock.limiter.identity import Identity
+from penstock.limiter.lingering import Lingering
 from penstock.limiter.path import Route
-from penstock.limiter.patience import number, patience_seconds
-from penstock.limiter.refusal import Reason, Refused
+from penstock.limiter.reception import Reception
+from penstock.limiter.refusal import Refused
 from penstock.limiter.service import Request
 from penstock.limiter.shedding import refusal
+from penstock.limiter.toll import Toll
 from penstock.limiter.turn import Turn
 from penstock.limiter.visit import Visit
 from penstock.limiter.waitingroom import WaitingRoom
-from penstock.limiter.wish import KINDS, Kind, Wish
+from penstock.limiter.wish import Kind, Wish
 
-RETRY_COUNT_HEADER = b"x-stainless-retry-count"
+logger = logging.getLogger(__name__)
 
 EARLY_BODY_BYTES = 64 * 1024
 """Bodies above this are not read while the request would be refused anyway."""
-
-_SHED = {Reason.RATE_LIMIT_EXCEEDED: Shed.QUOTA, Reason.NEVER_FITS: Shed.NEVER_FITS}
 
 
 class Admission:
     """Admission at one replica.
 
     Attributes:
-        gate, charges, costs, retries, identifier, keys, room: The parts.
-        mode: What is done with decisions.
-        shed: Requests that the retry budget or a quota refused, by class name and why; the gate counts its own.
+        decisions, gate, room, toll, reception: The parts.
+        shed, charges, store, costs, retries, keys: Parts of these that others need.
         recently_shed: Requests refused for load.
+        lingering: Permits whose clients have left; None for an engine that frees their places at once.
     """
 
     def __init__(
-        self, *, loop: asyncio.AbstractEventLoop, engine: Engine, context_tokens: int | None, tenants_path: str | None
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        engine: Engine,
+        context_tokens: int | None,
+        tenants_path: str | None,
+        backend_uid: str = "",
+        store_url_path: str | None = None,
     ) -> None:
         self._loop = loop
         self._engine = engine
         self._policy = policy = AdmissionPolicy()
-        self._classes = {one.name: one for one in policy.classes}
         self._bounds = limit = bounds(policy.concurrency, engine)
-        self.mode = policy.mode
+        self.decisions = Decisions(policy.mode)
+        self.shed = self.decisions.shed
         self.gate = Gate(Bands(policy.classes), Limit(limit.initial, floor=limit.floor, ceiling=limit.ceiling))
         self.room = WaitingRoom(loop, self.gate, refusal=self._refusal)
-        self.charges = Charges(now=self.now())
-        self.costs = CostModel(context_tokens=context_tokens)
-        self.retries = RetryBudget(policy.retry_budget_percent)
-        self.keys = KeyFolder(Path(tenants_path)) if tenants_path else None
-        self.identifier = Identifier(None, keys=self.keys)
-        self.shed: Counter[tuple[str, Shed]] = Counter()
+        self.toll = Toll(loop, backend_uid=backend_uid, store_url_path=store_url_path, decisions=self.decisions)
+        self.charges = self.toll.charges
+        self.store = self.toll.store
+        self.reception = Reception(self, self.decisions, tenants_path=tenants_path, context_tokens=context_tokens)
+        self.costs = self.reception.costs
+        self.retries = self.reception.retries
+        self.keys = self.reception.keys
         self.recently_shed = Recent()
+        self.lingering: Lingering | None = None
+
+    @property
+    def mode(self) -> AdmissionMode:
+        """What is done with decisions."""
+        return self.decisions.mode
 
     def now(self) -> float:
         """Return the time by the clock of all decisions."""
@@ -93,42 +104,47 @@ class Admission:
         """Put a policy in force; what runs, waits or was counted is kept."""
         now = self.now()
         self._policy = admission = policy.admission
-        self._classes = {one.name: one for one in admission.classes}
-        self.mode = admission.mode
+        self.decisions.mode = admission.mode
         self._set_bounds()
         self.gate.configure(
             Bands(admission.classes),
             queue_limit=admission.queue.max_requests,
-            shadow=self.mode is not AdmissionMode.ENFORCE,
+            shadow=not self.decisions.enforced,
             now=now,
         )
-        self.retries.percent = admission.retry_budget_percent
-        self.identifier.reconfigure(policy.tenants)
-        self.charges.configure(policy, now=now)
-        if self.mode is not AdmissionMode.ENFORCE:
+        self.reception.configure(policy)
+        self.toll.configure(policy)
+        if not self.decisions.enforced:
             self._let_all_go()
         self.room.advance()
 
     def refresh_keys(self) -> None:
-        """Read the API keys again if they have changed."""
+        """Read the API keys and the store's URL again if they have changed."""
         if self.keys is not None:
             self.keys.refresh()
+        self.toll.refresh()
 
     def state(self) -> dict[str, object]:
         """Return what `/state` shows of admission."""
         gate = self.gate
-        limit = gate.limit
+        limit = {name: getattr(gate.limit, name) for name in ("value", "floor", "ceiling", "reason")}
         return {
             "mode": self.mode,
-            "limit": {"value": limit.value, "floor": limit.floor, "ceiling": limit.ceiling, "reason": limit.reason},
+            "limit": limit,
             "inFlight": gate.in_flight,
             "waiting": {name: depth for name, depth in gate.depth_by_band.items() if depth},
             "delayed": self.room.delayed,
             "admitted": gate.books.admitted,
             "drift": gate.books.drift,
-        }
+        } | self.toll.state()
 
     # ---- a request comes
+
+    def connect(self, peer: str) -> Connected | Refused | None:
+        """Count a connection; `Refused` when its requests are to be refused, None when nobody counts it."""
+        if self.decisions.disabled or not self.charges.of_connections:
+            return None
+        return self.toll.connect(self.reception.address_of(peer))
 
     def identify(self, head: RequestHead, peer: str) -> Identity:
         """Say who calls.
@@ -136,7 +152,7 @@ class Admission:
         Raises:
             Refused: nobody that is let in.
         """
-        return self.identifier.identify(head, peer, refuse=self.mode is AdmissionMode.ENFORCE)
+        return self.reception.identify(head, peer)
 
     def expect(self, caller: Identity, head: RequestHead, *, body_bytes: int, route: Route) -> None:
         """Look ahead for a request whose large body is still to come.
@@ -144,11 +160,10 @@ class Admission:
         Raises:
             Refused: it would be refused whatever the body says.
         """
-        if body_bytes > EARLY_BODY_BYTES and self.mode is AdmissionMode.ENFORCE:
-            visit = self._visit(head, caller, Wish(kind=Kind.COUNT, max_output_tokens=0))
-            reservation = self._reserve(visit, route)
-            if reservation is not None:
-                reservation.cancel(self.now())
+        if body_bytes > EARLY_BODY_BYTES and self.decisions.enforced:
+            visit = self.reception.visit(head, caller, Wish(kind=Kind.COUNT, max_output_tokens=0), route)
+            self.toll.pay(visit, here=True)
+            visit.refund()
 
     def admit(self, request: Request, route: Route, caller: Identity) -> Visit:
         """Decide about a complete request: its visit has a permit, a place in the queue, or is to be delayed.
@@ -156,28 +171,26 @@ class Admission:
         Raises:
             Refused: it may not go to the engine, neither now nor soon.
         """
-        if self.mode is AdmissionMode.DISABLED:
-            visit = self._visit(request.head, caller, _unread(route))
+        if self.decisions.disabled:
+            visit = self.reception.visit(request.head, caller, reading.unread(route), route)
             self._ask(visit)
             return visit
         body = request.whole_body()
-        visit = self._visit(request.head, caller, self._wish(route, body))
-        amended = self._with_usage(visit, body)
+        visit = self.reception.read(request.head, caller, route, body)
         visit.mark = fingerprint(f"{caller.tenant} {route.path}", (body,))
+        amended = reading.asking_for_usage(visit.wish, body) if self.charges.count_tokens else None
         try:
-            self._check_retry(visit, request.head)
-            visit.reservation = self._reserve(visit, route)
+            self.reception.check(visit, request.head, refusal=self._refusal)
+            self.toll.pay(visit)
         except Refused:
             self.retries.unanswered(visit.mark, self.now())
             raise
         try:
-            if self.mode is AdmissionMode.ENFORCE:
-                visit.fields = self.charges.fields(caller, dialect=route.dialect, now=self.now())
             if amended is not None:
                 visit.add_usage = True
                 request.replace_body(amended)
-            if not visit.delay_seconds or self.mode is AdmissionMode.SHADOW:
-                self._ask(visit)
+            if visit.asking is None:
+                self._charged(visit)
         except BaseException:
             visit.refund()
             raise
@@ -186,7 +199,11 @@ class Admission:
     def wait(self, turn: Turn) -> None:
         """Take charge of a request that has no permit yet."""
         visit = turn.visit
-        if visit.waiting is not None:
+        if visit.asking is not None:
+            self.room.hold(turn)
+            visit.asking.await_answer(lambda found: self._answered(turn, found))
+            self.store.ask(visit.asking)
+        elif visit.waiting is not None:
             self.room.enter(turn, visit.waiting)
         else:
             self.room.delay(turn, visit.delay_seconds, self._ask_late)
@@ -200,7 +217,7 @@ class Admission:
 
     def _set_bounds(self) -> None:
         """Follow the policy, unless it says of the limit what it said before: then that has moved for a reason."""
-        found = bounds(self._policy.concurrency, self._engine, unlimited=self.mode is AdmissionMode.DISABLED)
+        found = bounds(self._policy.concurrency, self._engine, unlimited=self.decisions.disabled)
         if found != self._bounds:
             self._bounds = found
             self.gate.limit.pin(found.floor, found.ceiling)
@@ -210,72 +227,40 @@ class Admission:
         """Decisions are only counted from now on: nobody waits any more, and all that do ask anew."""
         for turn in self.room.empty():
             turn.visit.waiting = None
+            if turn.visit.asking is not None:
+                turn.visit.refund()
             self._ask(turn.visit)
             turn.granted()
 
-    def _visit(self, head: RequestHead, caller: Identity, wish: Wish) -> Visit:
-        bands = self.gate.bands
-        band = bands.names[bands.index(caller.priority_class(head))]
-        deadline = self.now() + patience_seconds(head, self._classes[band], self._policy.queue)
-        estimate = self.costs.estimate(
-            wish.model or "", wish.prompt, sequences=wish.sequences, max_output_tokens=wish.max_output_tokens
-        )
-        return Visit(self, caller, wish, band=band, deadline=deadline, estimate=estimate)
-
-    def _wish(self, route: Route, body: bytes) -> Wish:
-        try:
-            return read_wish(route.path, body)
-        except Refused:
-            if self.mode is AdmissionMode.ENFORCE:
-                raise
-            return _unread(route)
-
-    def _with_usage(self, visit: Visit, body: bytes) -> bytes | None:
-        """Return the body that also asks for usage; None when nobody needs it or the body cannot be amended."""
-        if not (visit.wish.can_add_usage and self.charges.count_tokens):
-            return None
-        try:
-            return with_usage(body)
-        except msgspec.DecodeError:  # the options hold a number that is none; the engine will say so
-            return None
-
-    def _check_retry(self, visit: Visit, head: RequestHead) -> None:
-        """Find out whether a request is a repetition that is one too many; while nobody has to wait it does no harm.
+    def _charged(self, visit: Visit) -> None:
+        """Go on with a request that its quotas let pass.
 
         Raises:
-            Refused: it is.
+            Refused: the gate does not.
         """
-        now = self.now()
-        visit.retry = self.retries.is_retry(visit.mark, retry_count=int(number(head, RETRY_COUNT_HEADER) or 0), now=now)
-        is_busy = self.gate.depth > 0 or self.gate.in_flight >= self.gate.limit.value
-        if visit.retry and is_busy and not self.retries.allows(now):
-            self._note_shed(visit, Shed.RETRY_BUDGET)
-            if self.mode is AdmissionMode.ENFORCE:
-                raise self._refusal(Shed.RETRY_BUDGET)
+        if self.decisions.enforced:
+            visit.fields = self.toll.fields(visit)
+        if not visit.delay_seconds or not self.decisions.enforced:
+            self._ask(visit)
 
-    def _reserve(self, visit: Visit, route: Route) -> Reservation | None:
-        """Charge the quotas; None when nothing is charged.
-
-        Raises:
-            Refused: one refuses.
-        """
-        if visit.would is not None:
-            return None
-        now = self.now()
-        patience = visit.deadline - now
+    def _answered(self, turn: Turn, found: Found) -> None:
+        """Go on with a request that asked the store."""
+        self.room.release(turn)
         try:
-            return self.charges.reserve(
-                visit.caller, visit.estimate, patience_seconds=patience, dialect=route.dialect, now=now
-            )
+            self.toll.conclude(turn.visit, found)
+            self._charged(turn.visit)
         except Refused as refused:
-            self._note_shed(visit, _SHED[refused.reason])
-            if self.mode is AdmissionMode.ENFORCE:
-                raise
-            return None
-
-    def _note_shed(self, visit: Visit, shed: Shed) -> None:
-        self.shed[visit.band, shed] += 1
-        visit.would = shed
+            turn.visit.give_up()
+            turn.refused(refused)
+            return
+        except Exception:
+            logger.exception("a request could not go on after the shared store was asked")
+            turn.fail()
+            return
+        if turn.visit.permit is not None:
+            turn.granted()
+        else:
+            self.wait(turn)
 
     def _ask(self, visit: Visit) -> None:
         """Ask the gate; gives the visit a permit or a place in the queue.
@@ -284,17 +269,7 @@ class Admission:
             Refused: neither is to be had; the visit is over.
         """
         now = self.now()
-        ask = Ask(
-            band=visit.band,
-            tenant=visit.caller.tenant,
-            weight=visit.caller.limits.weight,
-            requests=visit.wish.sequences,
-            # An answer in one piece does not show when its prompt was worked off, so it says nothing of that rate.
-            prefill_tokens=visit.estimate.prompt_tokens if visit.wish.stream else 0,
-            cost=visit.estimate.cost,
-            budget_seconds=visit.deadline - now,
-            retry=visit.retry,
-        )
+        ask = visit.ask(now)
         decision = self.gate.ask(ask, now) if visit.would is None else self.gate.pass_by(ask, visit.would)
         if isinstance(decision, Permit):
             if isinstance(decision.would, Shed):
@@ -325,7 +300,3 @@ class Admission:
         rate = self.gate.waits.completions.per_second(now)
         seconds = None if rate is None else (1 + self.gate.waiting_requests) / rate
         return refusal(shed, overload=self._policy.overload_status, retry_after_seconds=seconds)
-
-
-def _unread(route: Route) -> Wish:
-    return Wish(kind=KINDS.get(route.path, Kind.ENCODE))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from penstock.limiter import storemetrics
+
 if TYPE_CHECKING:
     from penstock.limiter.admission import Admission
 
@@ -72,6 +74,7 @@ def collect(admission: Admission) -> Iterator[Metric]:
         gate.prefill_backlog,
     )
     yield from _queue(admission)
+    yield from storemetrics.collect(admission)
     yield CounterMetricFamily("penstock_retries", "Admitted requests that repeat an earlier one", books.retries)
     yield GaugeMetricFamily(
         "penstock_retry_budget", "Repetitions that would be admitted now", admission.retries.remaining(admission.now())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import resource
@@ -12,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.api.errors import PenstockError
+from penstock.api.policy import Policy
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
-from penstock.limiter.config import PolicyFile
 from penstock.limiter.limiter import Limiter
 from penstock.limiter.loop import Loop
 
@@ -22,6 +24,8 @@ logger = logging.getLogger("penstock.limiter")
 
 EXIT_CONFIGURATION = 2
 EXIT_PORT = 3
+M_MMAP_THRESHOLD = -3  # of mallopt(3)
+MAPPED_BLOCK_BYTES = 128 * 1024
 BODY_BUDGET_SHARE = 0.4
 BODY_BUDGET_DEFAULT_BYTES = 256 * 1024 * 1024
 MEMORY_LIMIT_FILE = Path("/sys/fs/cgroup/memory.max")
@@ -42,6 +46,7 @@ def run(environ: Mapping[str, str]) -> int:
         logger.error("cannot start: %s", error)
         return EXIT_CONFIGURATION
     _allow_many_connections()
+    _give_memory_back()
     try:
         with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_serve(settings))
@@ -51,8 +56,15 @@ def run(environ: Mapping[str, str]) -> int:
     return 0
 
 
-def body_budget_bytes(limit_file: Path = MEMORY_LIMIT_FILE) -> int:
-    """Return how much memory request bodies may take together: 40 % of the container's limit, 256 MiB without one."""
+def body_budget_bytes(limit_file: Path = MEMORY_LIMIT_FILE, *, limit_bytes: int | None = None) -> int:
+    """Return how much memory request bodies may take together: 40 % of the container's limit, 256 MiB without one.
+
+    Args:
+        limit_file: Where cgroup v2 tells a container its limit; cgroup v1 has no such file.
+        limit_bytes: The limit, when the pod's template says it.
+    """
+    if limit_bytes is not None:
+        return int(limit_bytes * BODY_BUDGET_SHARE)
     try:
         limit = limit_file.read_text().strip()
     except OSError:
@@ -62,7 +74,8 @@ def body_budget_bytes(limit_file: Path = MEMORY_LIMIT_FILE) -> int:
 
 async def _serve(settings: ReplicaSettings) -> None:
     facts = for_type(settings.engine_type).facts
-    limiter = Limiter(settings, facts=facts, body_budget_bytes=body_budget_bytes(), on_policy=_set_log_level)
+    budget = body_budget_bytes(limit_bytes=settings.memory_limit_bytes)
+    limiter = Limiter(settings, facts=facts, body_budget_bytes=budget, on_policy=_set_log_level)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, limiter.terminate)
@@ -76,5 +89,14 @@ def _allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _set_log_level(policy: PolicyFile) -> None:
-    logging.getLogger("penstock").setLevel(policy.policy.log_level.upper())
+def _give_memory_back() -> None:
+    """Map every block of 128 KiB and more on its own for good, so that it goes back to the system when it is freed.
+
+    glibc otherwise takes ever larger blocks from its heap once some were freed, and keeps what bodies have left there.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MAPPED_BLOCK_BYTES)
+
+
+def _set_log_level(policy: Policy) -> None:
+    logging.getLogger("penstock").setLevel(policy.log_level.upper())

@@ -2,6 +2,12 @@
 
 A request is charged the estimate of its cost before it goes on; its visit corrects that when the truth is known. What
 the pace of a quota would hold for longer than it may wait is refused at once, since nobody would be there any more.
+
+    quota of           | without a store       | while a store is in use
+    -------------------|-----------------------|--------------------------------------
+    Replica            | counted here          | counted here, before the store is asked
+    all other requests | this replica's share  | the store: `charge` gives an `Asking`, `conclude` takes its answer
+    connections        | this replica's share  | this replica's share
 """
 
 from __future__ import annotations
@@ -9,14 +15,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from penstock.admission.account import Use
+from penstock.admission.connected import Connected
 from penstock.admission.cost import Estimate
-from penstock.admission.quotas import QuotaRefusal, Quotas, QuotaView
+from penstock.admission.question import Keys, Question
+from penstock.admission.quotas import Quotas
+from penstock.admission.quotaview import QuotaRefusal, QuotaView
 from penstock.admission.reservation import Reservation
+from penstock.admission.sharedreservation import SharedReservation
 from penstock.api.policy import Policy
-from penstock.api.ratelimits import QuotaUnit
+from penstock.api.ratelimits import OF_CONNECTIONS, QuotaUnit
 from penstock.limiter import quotaheaders
+from penstock.limiter.asking import Asking, Found
 from penstock.limiter.identity import Identity
-from penstock.limiter.refusal import Dialect, Fields
+from penstock.limiter.refusal import Dialect, Fields, Refused
+from penstock.limiter.sharedstore import SharedStore
 from penstock.limiter.shedding import pace_refusal, quota_refusal
 
 
@@ -25,26 +38,39 @@ class Charges:
 
     Attributes:
         quotas: What is counted.
+        store: Where replicas count together, if anywhere.
         exist: Whether requests have any quota.
-        count_tokens: Whether one of them is about tokens.
+        of_connections: Whether connections have one.
+        count_tokens: Whether one of the former is about tokens.
     """
 
-    def __init__(self, *, now: float) -> None:
+    def __init__(self, *, now: float, store: SharedStore, keys: Keys) -> None:
         self.quotas = Quotas((), None, now=now)
-        self.exist = self.count_tokens = False
+        self.store = store
+        self.exist = self.of_connections = self.count_tokens = False
+        self._keys = keys
+        self._pushed_share: float | None = None
+
+    def set_share(self, share: float, *, now: float) -> None:
+        """Take over a part of shared quotas, from now on in place of an equal part for every replica."""
+        self._pushed_share = share
+        self.quotas.set_share(share, now=now)
 
     def configure(self, policy: Policy, *, now: float) -> None:
         """Take over the quotas of a policy; what is counted stays counted."""
         self.quotas.configure(policy.admission.rate_limits, policy.tenants, now=now)
-        self.quotas.set_share(1 / policy.replicas, now=now)
-        units = _units(policy) - {QuotaUnit.CONNECTIONS}
+        share = 1 / policy.replicas if self._pushed_share is None else self._pushed_share
+        self.quotas.set_share(share, now=now)
+        units = _units(policy)
+        self.of_connections = bool(units & OF_CONNECTIONS)
+        units -= OF_CONNECTIONS
         self.exist = bool(units)
         self.count_tokens = bool(units - {QuotaUnit.REQUESTS})
 
-    def reserve(
+    def charge(
         self, caller: Identity, estimate: Estimate, *, patience_seconds: float, dialect: Dialect, now: float
-    ) -> Reservation | None:
-        """Charge a request to all quotas that apply; None when there are none.
+    ) -> Reservation | Asking | None:
+        """Charge a request to all quotas that apply, or ask the store; None when there are none.
 
         Args:
             caller: Who sent it.
@@ -58,6 +84,80 @@ class Charges:
         """
         if not self.exist:
             return None
+        if self.store.in_use and (holdings := self.quotas.shared_by(caller.tenant, caller.address)):
+            own = self._reserve(caller, estimate, dialect=dialect, now=now, shared=False)
+            use = Use(1, estimate.prompt_tokens, estimate.output_tokens)
+            return Asking(Question(holdings, use, keys=self._keys), own, asked_at=now)
+        if self.store.url is not None:
+            self.store.decided["local"] += 1
+        return self.charge_here(caller, estimate, patience_seconds=patience_seconds, dialect=dialect, now=now)
+
+    def charge_here(
+        self, caller: Identity, estimate: Estimate, *, patience_seconds: float, dialect: Dialect, now: float
+    ) -> Reservation | None:
+        """Charge a request to all quotas by what is counted here; see `charge`."""
+        if not self.exist:
+            return None
+        found = self._reserve(caller, estimate, dialect=dialect, now=now, shared=True)
+        if found.delay_seconds and found.delay_seconds > patience_seconds:
+            found.cancel(now)
+            told = self.fields(caller, None, dialect=dialect, now=now)
+            raise pace_refusal(found.delay_seconds, patience_seconds=patience_seconds, fields=told)
+        return found
+
+    def conclude(
+        self, asking: Asking, found: Found, caller: Identity, *, patience_seconds: float, dialect: Dialect, now: float
+    ) -> SharedReservation | None:
+        """Return what the store charged; None when it does not say and the question is void: charge here instead.
+
+        Raises:
+            Refused: it does not let the request pass; nothing is charged.
+        """
+        if isinstance(found, QuotaRefusal):
+            told = (*self.quotas.view(caller.tenant, caller.address, now, shared=False), *found.view)
+            asking.own.cancel(now)
+            raise quota_refusal(found, fields=_told(told, dialect))
+        if found is None:
+            asking.own.cancel(now)
+            return None
+        reservation = SharedReservation(found, asking.own, post=self.store.poster())
+        if reservation.delay_seconds and reservation.delay_seconds > patience_seconds:
+            told_fields = self.fields(caller, reservation, dialect=dialect, now=now)
+            reservation.cancel(now)
+            raise pace_refusal(reservation.delay_seconds, patience_seconds=patience_seconds, fields=told_fields)
+        return reservation
+
+    def connect(self, address: str | None, now: float) -> Connected | Refused | None:
+        """Charge a connection; None when nothing counts it, `Refused` when its requests are to be refused.
+
+        Args:
+            address: Whose it is; None for a proxy's.
+            now: The time.
+        """
+        if not self.of_connections:
+            return None
+        found = self.quotas.connect(address, now)
+        return quota_refusal(found, fields=()) if isinstance(found, QuotaRefusal) else found
+
+    def fields(
+        self,
+        caller: Identity,
+        reservation: Reservation | SharedReservation | Asking | None,
+        *,
+        dialect: Dialect,
+        now: float,
+    ) -> Fields:
+        """Return the headers that tell a caller what is left of its quotas."""
+        if not self.exist:
+            return ()
+        if isinstance(reservation, SharedReservation):
+            own = self.quotas.view(caller.tenant, caller.address, now, shared=False)
+            return _told((*own, *reservation.view), dialect)
+        return _told(self.quotas.view(caller.tenant, caller.address, now), dialect)
+
+    def _reserve(
+        self, caller: Identity, estimate: Estimate, *, dialect: Dialect, now: float, shared: bool
+    ) -> Reservation:
         found = self.quotas.reserve(
             caller.tenant,
             caller.address,
@@ -65,20 +165,11 @@ class Charges:
             prompt_tokens=estimate.prompt_tokens,
             output_tokens=estimate.output_tokens,
             now=now,
+            shared=shared,
         )
         if isinstance(found, QuotaRefusal):
             raise quota_refusal(found, fields=_told(found.view, dialect))
-        if found.delay_seconds and found.delay_seconds > patience_seconds:
-            found.cancel(now)
-            told = self.fields(caller, dialect=dialect, now=now)
-            raise pace_refusal(found.delay_seconds, patience_seconds=patience_seconds, fields=told)
         return found
-
-    def fields(self, caller: Identity, *, dialect: Dialect, now: float) -> Fields:
-        """Return the headers that tell a caller what is left of its quotas."""
-        if not self.exist:
-            return ()
-        return _told(self.quotas.view(caller.tenant, caller.address, now), dialect)
 
 
 def _told(view: Sequence[QuotaView], dialect: Dialect) -> Fields:

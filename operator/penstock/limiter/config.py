@@ -3,6 +3,7 @@
 The file is a key of a mounted ConfigMap, so a change arrives as a swapped symbolic link: what is compared is the file
 the path leads to. A policy that is not valid never takes effect and never ends the process: the last good one stays in
 force. Only before the first good one the replica is not ready, because nobody asked for the built-in values.
+What was pushed may be in force in the file's place, see `inforce`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ Stamp = tuple[int, int, int]
 
 
 class PolicyFile:
-    """The policy in force and where it comes from.
+    """The last good policy of the file, and what is wrong with the file now.
 
     Attributes:
-        policy: What is in force.
-        problem: Why the file is not in force; None when it is.
+        policy: The last good one; built-in values before.
+        problem: Why the file does not count; None when it does.
         loaded: Whether a good policy was ever read.
         unknown_keys: Keys of the file in force that this version does not know.
         rejected: How often a file was not valid.

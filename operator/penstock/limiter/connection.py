@@ -22,14 +22,17 @@ import asyncio
 import random
 from enum import Enum, auto
 
+from penstock.limiter import tcp
+from penstock.limiter.bodybudget import STEP_BYTES
 from penstock.limiter.deadline import Deadline
 from penstock.limiter.ending import Ending
+from penstock.limiter.entry import Entry
 from penstock.limiter.halfclose import HalfClosed
 from penstock.limiter.head import RequestHead
 from penstock.limiter.headers import own_response
 from penstock.limiter.intake import Intake
 from penstock.limiter.refusal import Dialect, Reason, Refused, error_object, refusal_headers
-from penstock.limiter.service import CONTINUE, Job, Request, Service, Times
+from penstock.limiter.service import CONTINUE, PIECE_OVERHEAD_BYTES, Job, Request, Service, Times
 from penstock.limiter.transport import Transport
 
 
@@ -55,6 +58,7 @@ class Connection(asyncio.Protocol):
 
     transport: Transport
     _ending: Ending
+    _entry: Entry
     _peer: str
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, times: Times) -> None:
@@ -64,7 +68,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._times = times
         self._phase = Phase.IDLE
-        self._intake = Intake()
+        self._intake = Intake(service.budget)
         self._pumping = False
         self._input_ended = False
         self._stalled = False
@@ -80,7 +84,8 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else ""
         self._service.connections.add(self)
-        self._deadline.set(self._times.idle_seconds)
+        self._entry = Entry(self._service.connect(self._peer), transport, self._loop)
+        self._deadline.set(self._times.idle_seconds if self._entry.refused is None else self._times.head_seconds)
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sent."""
@@ -94,7 +99,12 @@ class Connection(asyncio.Protocol):
             self._ending.heard()
             return
         elif phase is not Phase.CLOSED:
-            self._intake.add(data)
+            try:
+                self._make_room(len(data))
+                self._intake.add(data)
+            except Refused as refused:
+                self.refuse(refused)
+                return
         self._pump()
 
     def eof_received(self) -> bool:
@@ -114,6 +124,9 @@ class Connection(asyncio.Protocol):
         self._phase = Phase.CLOSED
         self.closed.set()
         self._deadline.close()
+        self._entry.end()
+        self._intake.clear()
+        self._service.budget.ended(self)
         self._service.connections.discard(self)
         request, self.request = self.request, None
         if request is not None:
@@ -148,6 +161,11 @@ class Connection(asyncio.Protocol):
         """Whether bytes wait for a client that reads slowly."""
         return self._stalled
 
+    @property
+    def gone(self) -> bool:
+        """Whether the client has left or stopped sending, as far as can be seen now."""
+        return self._input_ended or tcp.is_dead(self.transport)
+
     def answer(self, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a complete response of the limiter's own to the request being read or served.
 
@@ -155,6 +173,7 @@ class Connection(asyncio.Protocol):
         """
         head = None if self.request is None else self.request.head
         keep = head is not None and head.keep_alive and self._phase is Phase.SERVING and not self._service.closing
+        keep = keep and self._entry.refused is None
         head_only = head is not None and head.method == b"HEAD"
         self.transport.write(own_response(status, fields, body, close=not keep, head_only=head_only))
         self.finished(keep_alive=keep)
@@ -172,6 +191,7 @@ class Connection(asyncio.Protocol):
         if request is not None:
             request.release_body()
             request.job = None
+        self._service.budget.ended(self)
         if self._phase is Phase.CLOSED or self.transport.is_closing():
             return
         if not keep_alive or self._intake.overrun:
@@ -184,6 +204,18 @@ class Connection(asyncio.Protocol):
         if not self._input_ended:
             self.transport.pause_reading()
         self._ending.watch()
+
+    def give_up_body(self) -> None:
+        """Make room for other bodies; see `BodyBudget`."""
+        message = "The request body comes too slowly, and there is no memory left for others. Send it again."
+        self.refuse(Refused(Reason.OVERLOADED, message))
+
+    def break_off(self, *, reset: bool) -> None:
+        """End the connection within an answer; `reset` where an orderly end would look like the answer's."""
+        if reset:
+            tcp.reset(self.transport)
+        else:
+            self.leave()
 
     def leave(self) -> None:
         """End the connection without another word, once what was written is sent."""
@@ -213,6 +245,8 @@ class Connection(asyncio.Protocol):
             self._pumping = False
 
     def _may_read(self) -> bool:
+        if self.transport.is_closing():  # a refusal would change nothing any more, and be repeated for ever
+            return False
         return self._phase is Phase.HEAD or (self._phase is Phase.IDLE and not self._stalled)
 
     def _read_head(self) -> bool:
@@ -231,10 +265,9 @@ class Connection(asyncio.Protocol):
                 self._deadline.set(self._times.head_seconds)
             return False
         if self._accept(head):
+            self._body_came_on()
             if self._intake:
                 self._feed_body(self._intake.take_all())
-            else:
-                self._deadline.set(self._times.body_stall_seconds)
         return True
 
     def _accept(self, head: RequestHead) -> bool:
@@ -242,6 +275,7 @@ class Connection(asyncio.Protocol):
         self.request = request = Request(head, self._service.budget)
         try:
             self._service.accept(request, self._peer)
+            self._entry.check(request)
             request.check_length(limit_bytes=self._service.body_limit_bytes)
         except Refused as refused:
             if request.complete:
@@ -259,16 +293,28 @@ class Connection(asyncio.Protocol):
     def _feed_body(self, data: bytes) -> None:
         request = self.request
         assert request is not None  # noqa: S101 - set by _accept
+        steps = request.body_bytes // STEP_BYTES
+        self._make_room(len(data) + PIECE_OVERHEAD_BYTES)
         try:
             used = request.feed(data, limit_bytes=self._service.body_limit_bytes)
         except Refused as refused:
             self.refuse(refused)
             return
         if request.complete:
-            self._intake.add(data[used:])
+            self._intake.hold(data[used:])
+            self._service.budget.ended(self)
             self._serve()
-        else:
-            self._deadline.set(self._times.body_stall_seconds)
+        elif request.body_bytes // STEP_BYTES != steps:
+            self._body_came_on()
+
+    def _make_room(self, size: int) -> None:
+        budget = self._service.budget
+        if budget.held_bytes + size > budget.limit_bytes:
+            budget.make_room(size, self._loop.time(), spared=self)
+
+    def _body_came_on(self) -> None:
+        self._service.budget.came_on(self, self._loop.time())
+        self._deadline.set(self._times.body_step_seconds)
 
     def _serve(self) -> None:
         assert self.request is not None  # noqa: S101 - set by _accept

@@ -93,18 +93,21 @@ class Poller:
         view: What the looks add up to.
         fast: Ask at the fast interval even while ready: a restart must not be missed.
         on_change: Told of every look that changed what is known.
+        on_metrics: Given every metrics text, and when it was asked for.
     """
 
     def __init__(self, *, facts: EngineFacts, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
         self.view = EngineView()
         self.fast = False
         self.on_change: Callable[[Sight], None] | None = None
+        self.on_metrics: Callable[[bytes, float], None] | None = None
         self._facts = facts
         self._pool = pool
         self._loop = loop
         self._hurry = asyncio.Event()
         self._metrics = b""
         self._metrics_at: float | None = None
+        self._metrics_due = 0.0
 
     @property
     def metrics(self) -> bytes | None:
@@ -112,6 +115,11 @@ class Poller:
         if self._metrics_at is None or self._loop.time() - self._metrics_at > self._stale_seconds:
             return None
         return self._metrics
+
+    @property
+    def metrics_age_seconds(self) -> float | None:
+        """How old the metrics are; None before they were first read."""
+        return None if self._metrics_at is None else self._loop.time() - self._metrics_at
 
     @property
     def _stale_seconds(self) -> float:
@@ -126,15 +134,19 @@ class Poller:
         """Look now."""
         self._hurry.set()
 
+    def look_soon(self, seconds: float) -> None:
+        """Look, and read the metrics, in so many seconds, unless that is done before."""
+        self._metrics_due = min(self._metrics_due, self._loop.time() + seconds)
+        self._loop.call_later(seconds, self._hurry.set)
+
     async def run(self) -> None:
         """Poll until cancelled."""
-        metrics_due = 0.0
         while True:
             began = self._loop.time()
             self._hurry.clear()
             self._see(await self._look())
-            if self.view.ready and began >= metrics_due:
-                metrics_due = began + self._facts.poll_interval_seconds
+            if self.view.ready and began >= self._metrics_due:
+                self._metrics_due = began + self._facts.poll_interval_seconds
                 await self._read_metrics()
             slow = self.view.ready and not self.fast
             interval = self._facts.poll_interval_seconds if slow else FAST_INTERVAL_SECONDS
@@ -162,6 +174,7 @@ class Poller:
         return Sight.HEALTHY if answer.status == 200 else Sight.UNHEALTHY
 
     async def _read_metrics(self) -> None:
+        asked_at = self._loop.time()
         try:
             async with asyncio.timeout(POLL_TIMEOUT_SECONDS):
                 answer = await fetch(self._pool, self._facts.metrics_path)
@@ -171,6 +184,8 @@ class Poller:
         if answer.status == 200:
             self._metrics = answer.body
             self._metrics_at = self._loop.time()
+            if self.on_metrics is not None:
+                self.on_metrics(answer.body, asked_at)
 
     def _see(self, sight: Sight) -> None:
         if self.view.see(sight, now=self._loop.time()):

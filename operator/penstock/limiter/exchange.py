@@ -1,6 +1,8 @@
 """One request at the engine: from the permit to the last byte.
 
-Theory of operation. An exchange ties a client's connection to one of the engine's. The engine's head is read and
+Theory of operation. An exchange ties a client to a connection of the engine's. The client is a connection, or a run
+that several connections follow (`run`); a run is told the engine's head and the payload, and writes heads and framing
+for each of them. The engine's head is read and
 written anew; the body takes a `Passage`. Whatever happens first ends the exchange, once: the engine's response is
 complete, the engine fails or lets a read wait for too long, the client leaves, or the limiter cuts it. The permit goes
 back there and nowhere else. Generation has no time limit here: a long answer is what the client asked for.
@@ -15,18 +17,16 @@ half sent; otherwise the connection ends in a way that shows the client that som
 from __future__ import annotations
 
 import asyncio
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from penstock.admission.permit import Outcome
 from penstock.engines.facts import RequestClass
-from penstock.limiter import tcp
+from penstock.limiter.client import Client
 from penstock.limiter.dial import Dial
+from penstock.limiter.ends import End, outcome_of, spoiled, watch_for, without_length
 from penstock.limiter.framing import FramingError
 from penstock.limiter.head import (
     CHUNKED,
     HEAD_LIMIT_BYTES,
-    UNTIL_CLOSE,
     ResponseError,
     ResponseHead,
     find_end,
@@ -35,45 +35,32 @@ from penstock.limiter.head import (
 from penstock.limiter.headers import client_head, engine_head, new_id, request_id
 from penstock.limiter.passage import Passage
 from penstock.limiter.refusal import Reason, Refused
+from penstock.limiter.run import Run
 from penstock.limiter.service import CONTINUE, Request
 from penstock.limiter.upstream import Upstream
 from penstock.limiter.usage import UsageWatch
 from penstock.limiter.visit import Visit
 
 if TYPE_CHECKING:
-    from penstock.limiter.connection import Connection
     from penstock.limiter.relay import Relay
 
 JOIN_LIMIT_BYTES = 64 * 1024
 SAFE_METHODS = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 
 
-class End(StrEnum):
-    """How an exchange ended, as a metric label."""
-
-    COMPLETED = "completed"
-    CLIENT_GONE = "client_gone"
-    ENGINE_UNAVAILABLE = "engine_unavailable"
-    ENGINE_FAILED = "engine_failed"
-    ENGINE_TIMEOUT = "engine_timeout"
-    CUT = "cut"
-
-    __hash__ = str.__hash__  # every exchange counts its end; the hash of Enum is a Python function
-
-
 class Exchange:
     """One request being served by the engine."""
 
     __slots__ = (
-        "_buffer", "_close", "_connection", "_dial", "_first_byte", "_passage", "_paused", "_relay", "_request",
+        "_buffer", "_client", "_close", "_dial", "_first_byte", "_passage", "_paused", "_relay", "_request",
         "_retried", "_reusable", "_route", "_shown_id", "_status", "_timer", "_upstream", "_visit", "_watch", "ended",
     )  # fmt: skip
 
-    def __init__(self, relay: Relay, connection: Connection, request: Request, *, visit: Visit | None) -> None:
+    def __init__(self, relay: Relay, client: Client, request: Request, *, visit: Visit | None) -> None:
         """Prepare to send a request; `visit` is None for one that is not counted."""
         assert request.route is not None  # noqa: S101 - set by accept
         self._relay = relay
-        self._connection = connection
+        self._client = client
         self._request = request
         self._route = request.route
         self._visit = visit
@@ -99,6 +86,16 @@ class Exchange:
             self._send(upstream)
 
     # ---- the client's side
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has a byte of the answer."""
+        return self._passage is not None
+
+    def serve_instead(self, client: Client, request: Request) -> None:
+        """Answer to another client, who asked the same, before the first byte."""
+        self._client = client
+        self._request = request
 
     def client_gone(self) -> None:
         """The client has left: so does the limiter, at once."""
@@ -177,25 +174,33 @@ class Exchange:
 
     def _begin(self, head: ResponseHead, rest: bytes) -> None:
         """Send the head to the client, with what came of the body in the same read."""
-        client, connection, relay, visit = self._request.head, self._connection, self._relay, self._visit
-        unchunk = client.minor == 0 and head.length == CHUNKED
+        asked, client, relay, visit = self._request.head, self._client, self._relay, self._visit
+        run = client if isinstance(client, Run) else None
+        shown = head
         if visit is not None:
-            self._watch = watch_for(visit, head)
+            self._watch = watch = watch_for(visit, head)
+            if watch is not None and watch.removes and head.length > 0:
+                shown = without_length(head)
+        unchunk = shown.length == CHUNKED and (asked.minor == 0 or run is not None)
         self._passage = passage = Passage(
             head,
             owner=self,
-            sink=connection.transport,
+            sink=client.transport,
             selector=relay.loop.direct,
-            traffic=relay.traffic,
+            traffic=relay.traffic if run is None else run.traffic,
             unchunk=unchunk,
             watch=self._watch,
         )
         self._status = head.status
         self._reusable = head.keep_alive and (head.length != CHUNKED or relay.reuse_after_stream)
-        self._close = not client.keep_alive or passage.ends_with_connection or relay.closing
+        self._close = not asked.keep_alive or passage.ends_with_connection or relay.closing
         fields = () if visit is None else visit.fields
-        shown = client_head(head, shown_id=self._shown_id, close=self._close, unchunk=unchunk, extra=fields)
-        passage.begin(shown, rest)
+        if run is not None:
+            run.begin(shown, fields)
+            passage.begin(b"", rest)
+        else:
+            text = client_head(shown, shown_id=self._shown_id, close=self._close, unchunk=unchunk, extra=fields)
+            passage.begin(text, rest)
         if self._upstream is not None:  # there is more to come
             passage.read_from(self._upstream.transport)
 
@@ -225,7 +230,7 @@ class Exchange:
             else:
                 upstream.abort()
         self._end(End.COMPLETED)
-        self._connection.finished(keep_alive=not self._close)
+        self._client.finished(keep_alive=not self._close)
 
     def broke_off(self, error: FramingError) -> None:
         """The engine's body cannot be followed any further."""
@@ -243,17 +248,15 @@ class Exchange:
         """End the exchange and tell the client, by the means that are left."""
         if self.ended:
             return
-        passage, connection = self._passage, self._connection
+        passage, client = self._passage, self._client
         self._end(end)
         if passage is None:
-            connection.refuse(refused)
+            client.refuse(refused)
         elif farewell := passage.farewell(refused, self._route.dialect):
-            connection.transport.write(farewell)
-            connection.finished(keep_alive=False)
-        elif passage.end_is_close:
-            tcp.reset(connection.transport)
+            client.transport.write(farewell)
+            client.finished(keep_alive=False)
         else:
-            connection.leave()
+            client.break_off(reset=passage.end_is_close)
 
     def _end(self, end: End) -> None:
         """Let go of everything, once."""
@@ -276,28 +279,16 @@ class Exchange:
         if visit is not None:
             cancelled = end is End.CLIENT_GONE or end is End.CUT
             served = 200 <= self._status < 400
-            if self._watch is not None:
-                self._watch.end()  # an answer that broke off may have said what it used
+            watch = self._watch
+            if watch is not None:
+                watch.end()  # an answer that broke off may have said what it used
+            whole = served and end is End.COMPLETED
+            if isinstance(self._client, Run):
+                self._client.over(kept=whole and not spoiled(watch))
             visit.end(
-                None if cancelled else self._outcome(end),
+                None if cancelled else outcome_of(end, status=self._status, watch=watch),
                 served=served,
-                whole=served and end is End.COMPLETED,
-                watch=self._watch,
+                whole=whole,
+                watch=watch,
                 left=end is End.CLIENT_GONE,
             )
-
-    def _outcome(self, end: End) -> Outcome:
-        if end is not End.COMPLETED:
-            return Outcome.IGNORE if end is End.ENGINE_UNAVAILABLE else Outcome.DROPPED
-        if self._status in {429, 503, 504} or (self._watch is not None and self._watch.aborted):
-            return Outcome.DROPPED
-        return Outcome.SUCCESS if self._status < 400 else Outcome.IGNORE
-
-
-def watch_for(visit: Visit, head: ResponseHead) -> UsageWatch | None:
-    """Return what reads the usage of an answer; None when there is nothing to be read."""
-    if not visit.wish.kind.reports_usage or head.value(b"content-encoding") is not None:
-        return None
-    stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
-    removable = visit.add_usage and stream and head.length in (CHUNKED, UNTIL_CLOSE)
-    return UsageWatch(visit.wish.kind, stream=stream, remove_usage=removable)

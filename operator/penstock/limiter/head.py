@@ -236,19 +236,17 @@ def _request_length(values: Values, minor: int) -> int:
 
 
 def _response_length(values: Values, *, status: int, method: bytes) -> int:
-    if method == b"HEAD" or status < 200 or status in {204, 304}:
-        return 0
     lengths = values.get(b"content-length")
     codings = values.get(b"transfer-encoding")
-    if codings:
-        if lengths or len(codings) > 1 or codings[0].lower() != b"chunked":
-            raise ResponseError("the response states its length in two ways or uses an unknown transfer coding")
-        return CHUNKED
-    if not lengths:
-        return UNTIL_CLOSE
-    if len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0]):
+    if codings and (lengths or len(codings) > 1 or codings[0].lower() != b"chunked"):
+        raise ResponseError("the response states its length in two ways or uses an unknown transfer coding")
+    if lengths and (len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0])):
         raise ResponseError("the response's Content-Length is not one number")
-    return int(lengths[0])
+    if method == b"HEAD" or status < 200 or status in {204, 304}:
+        return 0
+    if codings:
+        return CHUNKED
+    return int(lengths[0]) if lengths else UNTIL_CLOSE
 
 
 def _expects_continue(values: Values) -> bool:

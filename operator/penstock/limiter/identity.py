@@ -6,6 +6,10 @@
 | `ApiKey` | owner of the key in `Authorization: Bearer` or `x-api-key` | whoever has the key |
 | `Header` | value of the header | a connection from a trusted proxy |
 | `ClientAddress` | the client's address, see `address` | `X-Forwarded-For` only through trusted proxies |
+| any | `x-penstock-tenant`, `x-penstock-client` beside `x-penstock-hop` | a connection from a peer of the signed list |
+
+Another replica of the backend has identified the caller already and says as whom; its word stands above the rule. From
+anybody else these headers say nothing, except that a hop mark forbids another hop: that is no harm but to its sender.
 
 A caller whom the rule does not name is unknown: it gets the policy's `default`, as the tenant `default`, or 401.
 Whatever is said in a way that could mean two things names nobody: two credentials of different tenants, or a header
@@ -15,12 +19,13 @@ that is there twice.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.admission.quotas import UNKNOWN_TENANT
 from penstock.api.tenants import IdentifyBy, TenantLimits, TenantsPolicy
-from penstock.limiter.address import TrustedProxies, shown
+from penstock.limiter.address import TrustedProxies, canonical, forwarded_client, shown
 from penstock.limiter.head import RequestHead
 from penstock.limiter.keys import KeyFolder
 from penstock.limiter.refusal import Reason, Refused
@@ -29,6 +34,9 @@ EVERYONE = UNKNOWN_TENANT
 """The tenant of callers that no rule names."""
 
 PRIORITY_HEADER = b"x-penstock-priority"
+HOP_HEADER = b"x-penstock-hop"
+TENANT_HEADER = b"x-penstock-tenant"
+CLIENT_HEADER = b"x-penstock-client"
 CACHED_TENANTS = 4096
 
 _BEARER = re.compile(rb"bearer[ \t]+(\S+)", re.IGNORECASE)
@@ -44,12 +52,14 @@ class Identity:
         address: Address of the client, as quotas and logs know it.
         limits: What the tenant may have.
         by_proxy: Whether the connection comes from a trusted proxy, whose other headers count too.
+        hopped: Whether the request must not be sent on to another replica: it says that it was already.
     """
 
     tenant: str
     address: str
     limits: TenantLimits
     by_proxy: bool = False
+    hopped: bool = False
 
     def priority_class(self, head: RequestHead) -> str:
         """Return the priority class a request asks for and may have, else the tenant's own.
@@ -75,7 +85,12 @@ class Identifier:
             keys: Their API keys; None when none are mounted.
         """
         self._keys = keys
+        self._peers: frozenset[str] = frozenset()
         self.reconfigure(policy)
+
+    def trust_peers(self, addresses: Iterable[str]) -> None:
+        """Believe what these addresses say of callers they have identified, and no others; canonical spellings."""
+        self._peers = frozenset(addresses)
 
     def reconfigure(self, policy: TenantsPolicy | None) -> None:
         """Follow a change of the policy."""
@@ -96,17 +111,38 @@ class Identifier:
             Refused: nobody that is let in.
         """
         policy = self._policy
+        hopped = head.value(HOP_HEADER) is not None
+        told = self._told_by_peer(head) if hopped and self._peers and canonical(peer) in self._peers else None
         if policy is None:
-            return Identity(EVERYONE, shown(peer), _NO_LIMITS)
+            return Identity(EVERYONE, told[1] if told else shown(peer), _NO_LIMITS, hopped=hopped)
+        if told is not None:
+            tenant, address = told
+            if tenant != EVERYONE:
+                return Identity(tenant, address, self._limits_of(policy, tenant), hopped=True)
+            if policy.default is None and refuse:
+                _unknown(policy)
+            return Identity(EVERYONE, address, policy.default or _NO_LIMITS, hopped=True)
+        return self._by_rule(policy, head, peer, hopped=hopped, refuse=refuse)
+
+    def _by_rule(self, policy: TenantsPolicy, head: RequestHead, peer: str, *, hopped: bool, refuse: bool) -> Identity:
         by_proxy = self._proxies.trusts(peer)
         forwarded = _values(head, b"x-forwarded-for") if by_proxy else ()
         address = self._proxies.client(peer, forwarded)
         tenant = self._tenant(policy, head, address=address, by_proxy=by_proxy)
         if tenant is not None:
-            return Identity(tenant, address, self._limits_of(policy, tenant), by_proxy)
+            return Identity(tenant, address, self._limits_of(policy, tenant), by_proxy, hopped)
         if policy.default is None and refuse:
             _unknown(policy)
-        return Identity(EVERYONE, address, policy.default or _NO_LIMITS, by_proxy)
+        return Identity(EVERYONE, address, policy.default or _NO_LIMITS, by_proxy, hopped)
+
+    @staticmethod
+    def _told_by_peer(head: RequestHead) -> tuple[str, str] | None:
+        """Return the tenant and the client that a peer names; None unless it names exactly one of each."""
+        tenants, clients = _values(head, TENANT_HEADER), _values(head, CLIENT_HEADER)
+        if len(tenants) != 1 or len(clients) != 1 or not _NAME.fullmatch(tenants[0]):
+            return None
+        client = forwarded_client(clients[0])
+        return None if client is None else (tenants[0].decode("ascii"), client)
 
     def _tenant(self, policy: TenantsPolicy, head: RequestHead, *, address: str, by_proxy: bool) -> str | None:
         if policy.identify_by is IdentifyBy.API_KEY:

@@ -2,14 +2,19 @@
 
 Requests that arrive while one is served wait here, up to a limit. Beyond it they are dropped, which the connection
 must know, because then it cannot go on: `overrun`.
+
+Heads are small. What is larger than `FREE_BYTES` is counted with the memory of bodies, so that many connections with
+nearly complete heads cannot take more of it than bodies can.
 """
 
 from __future__ import annotations
 
+from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.head import RequestHead, early_fault, find_end, parse_request
 from penstock.limiter.refusal import Reason, Refused
 
 PIPELINE_LIMIT_BYTES = 64 * 1024
+FREE_BYTES = 8 * 1024
 EMPTY_LINES_LIMIT = 4  # before one head
 
 
@@ -20,9 +25,11 @@ class Intake:
         overrun: Whether bytes were dropped.
     """
 
-    __slots__ = ("_buffer", "_empty_lines", "_searched", "overrun")
+    __slots__ = ("_budget", "_buffer", "_empty_lines", "_held", "_searched", "overrun")
 
-    def __init__(self) -> None:
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._held = 0
         self._buffer = bytearray()
         self._searched = 0
         self._empty_lines = 0
@@ -32,17 +39,25 @@ class Intake:
         return bool(self._buffer)
 
     def add(self, data: bytes) -> None:
-        """Keep bytes that are read now."""
+        """Keep bytes that are read now.
+
+        Raises:
+            Refused: there is no memory for them.
+        """
         self._buffer += data
+        if len(self._buffer) > FREE_BYTES and not self._hold_memory():
+            self.clear()
+            raise Refused(Reason.OVERLOADED, "Too many large requests are being read at the moment.")
 
     def hold(self, data: bytes) -> None:
         """Keep bytes for later, unless that would be too many."""
         if self.overrun:
             return
         self._buffer += data
-        if len(self._buffer) > PIPELINE_LIMIT_BYTES:
+        size = len(self._buffer)
+        if size > PIPELINE_LIMIT_BYTES or (size > FREE_BYTES and not self._hold_memory()):
             self.overrun = True
-            self._buffer.clear()
+            self.clear()
 
     def has_begun(self) -> bool:
         """Skip empty lines (some clients end a body with one line end too many); return whether a head has begun.
@@ -73,6 +88,8 @@ class Intake:
         head = parse_request(bytes(buffer[:end]))
         del buffer[:end]
         self._searched = self._empty_lines = 0
+        if self._held:
+            self._hold_memory()
         return head
 
     def take_all(self) -> bytes:
@@ -85,3 +102,16 @@ class Intake:
         """Throw everything away."""
         self._buffer.clear()
         self._searched = 0
+        if self._held:
+            self._hold_memory()
+
+    def _hold_memory(self) -> bool:
+        """Hold as much memory as the buffer takes; False when there is none."""
+        size = len(self._buffer)
+        more = (size if size > FREE_BYTES else 0) - self._held
+        if more > 0 and not self._budget.take(more):
+            return False
+        if more < 0:
+            self._budget.give(-more)
+        self._held += more
+        return True

@@ -13,6 +13,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.api.engine import EngineType
+from penstock.api.policy import Policy
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.facts import EngineFacts
 from penstock.limiter.admin import Admin
@@ -24,12 +26,17 @@ from penstock.limiter.connection import Connection
 from penstock.limiter.drain import Event, Phase, State
 from penstock.limiter.drainer import Drainer, Hands
 from penstock.limiter.engine import Poller, Sight
+from penstock.limiter.inforce import InForce
+from penstock.limiter.lingering import Lingering
 from penstock.limiter.listener import Listener, bind
 from penstock.limiter.loop import running_loop
 from penstock.limiter.metrics import Metrics
+from penstock.limiter.overflow import ADMIN_CONNECTIONS_LIMIT, Overflow, connection_limit, open_files_limit
+from penstock.limiter.pushed import Pushes
 from penstock.limiter.refusal import Reason
 from penstock.limiter.relay import Relay
 from penstock.limiter.service import Service, Times
+from penstock.limiter.signals import Signals
 from penstock.limiter.transport import Transport
 from penstock.limiter.upstream import Pool
 
@@ -45,7 +52,8 @@ class Limiter:
     """Everything of one replica.
 
     Attributes:
-        admission, relay, admin, poller, drainer, policy, metrics: The parts.
+        admission, relay, admin, poller, drainer, policy, pushes, metrics: The parts.
+        connection_limit: How many connections clients may have.
         listening: Set once both ports are open.
         stopped: Set when the process should end.
     """
@@ -57,12 +65,15 @@ class Limiter:
         facts: EngineFacts,
         body_budget_bytes: int,
         times: Times | None = None,
-        on_policy: Callable[[PolicyFile], None] | None = None,
+        on_policy: Callable[[Policy], None] | None = None,
     ) -> None:
         self._settings = settings
         self._loop = loop = running_loop()
         self._times = times or Times()
         self._on_policy = on_policy
+        self.connection_limit = connection_limit(
+            descriptors=open_files_limit(), memory_bytes=settings.memory_limit_bytes
+        )
         self.listening = asyncio.Event()
         self.stopped = asyncio.Event()
         self.admission = Admission(
@@ -70,6 +81,8 @@ class Limiter:
             engine=Engine(settings.engine_type, settings.max_concurrency or facts.default_concurrency),
             context_tokens=settings.context_length or facts.default_context_tokens,
             tenants_path=settings.tenants_path,
+            backend_uid=settings.backend_uid,
+            store_url_path=settings.store_url_path,
         )
         pool = Pool(ENGINE_HOST, settings.engine_port, idle_seconds=facts.idle_connection_seconds, loop=loop)
         self.relay = Relay(
@@ -96,13 +109,23 @@ class Limiter:
             lame_duck_seconds=settings.lame_duck_seconds,
             timeout_seconds=settings.drain_timeout_seconds,
         )
+        self.signals = Signals(self.admission.gate, self.poller, facts.metrics)
         self.policy = PolicyFile(Path(settings.policy_path))
+        self.pushes = Pushes(backend_uid=settings.backend_uid, pod_uid=settings.pod_uid, now=self.admission.now)
+        self._in_force = InForce(self.policy, self.pushes, self.admission, configure=self._configure)
         self.admin = Admin(self, token_sha256=settings.drain_token_sha256, loop=loop)
         self.metrics = Metrics(self)
         self.admission.room.on_idle = lambda: self.drainer.handle(Event.IDLE)
         self.relay.on_refused = self.poller.refused
         self.relay.on_suspect = self.poller.suspect
         self.poller.on_change = self._engine_changed
+        if settings.engine_type is EngineType.LLAMA_CPP:
+            self.admission.lingering = lingering = Lingering(
+                loop, self.admission.gate, names=facts.metrics.running.names
+            )
+            lingering.look_soon = self.poller.look_soon
+            lingering.on_return = self.admission.room.advance
+            self.poller.on_metrics = lingering.seen
 
     async def run(self, *, host: str | None = None) -> None:
         """Serve until `terminate` was called and everything is flushed.
@@ -117,12 +140,18 @@ class Limiter:
         self.refresh_policy()
         self.admission.refresh_keys()
         tasks = [
-            asyncio.create_task(work) for work in (self.poller.run(), self.metrics.watch_lag(), self._watch_policy())
+            asyncio.create_task(work)
+            for work in (
+                self.poller.run(),
+                self.metrics.watch_lag(),
+                self._watch_policy(),
+                self.admission.store.run(),
+            )
         ]
         listeners: list[Listener] = []
         try:
-            listeners += self._listen(self.relay, host, self._settings.api_port)
-            listeners += self._listen(self.admin, host, self._settings.admin_port)
+            listeners += self._listen(self.relay, host, self._settings.api_port, limit=self.connection_limit)
+            listeners += self._listen(self.admin, host, self._settings.admin_port, limit=ADMIN_CONNECTIONS_LIMIT)
             logger.info("listening api_port=%d admin_port=%d", self._settings.api_port, self._settings.admin_port)
             self.listening.set()
             await self._stopped_or_failed(tasks)
@@ -130,18 +159,16 @@ class Limiter:
             for listener in listeners:
                 listener.close()
             await self._flush()
+            if self.admission.lingering is not None:
+                self.admission.lingering.close()
 
     def terminate(self) -> None:
         """SIGTERM: end what is open with an error and stop."""
         self.drainer.handle(Event.TERMINATE)
 
     def refresh_policy(self) -> None:
-        """Read the policy file if it has changed, and put it in force."""
-        if self.policy.refresh():
-            self.relay.maximum_body_mebibytes = self.policy.policy.maximum_body_mebibytes
-            self.admission.configure(self.policy.policy)
-            if self._on_policy is not None:
-                self._on_policy(self.policy)
+        """Put in force what the policy file and the last push say by now."""
+        self._in_force.refresh()
 
     def not_ready(self) -> list[str]:
         """Return why the replica should get no new requests; empty when it should."""
@@ -162,9 +189,12 @@ class Limiter:
         view = self.poller.view
         return {
             "backend": f"{self._settings.backend_namespace}/{self._settings.backend_name}",
+            "bootId": self.pushes.acceptance.boot_id,
             "ready": not self.not_ready(),
             "notReady": self.not_ready(),
             **self.admission.state(),
+            "pushed": self.pushes.state(),
+            "signals": self.signals.state(self._loop.time()),
             "drain": self.drainer.state.phase,
             "engine": {
                 "type": self._settings.engine_type,
@@ -173,18 +203,30 @@ class Limiter:
                 "metricsFresh": self.poller.metrics is not None,
             },
             "policy": {
+                "source": self._in_force.source,
                 "loaded": self.policy.loaded,
                 "problem": self.policy.problem,
                 "unknownKeys": list(self.policy.unknown_keys)[:10],
             },
         }
 
+    def _configure(self, policy: Policy) -> None:
+        self.relay.maximum_body_mebibytes = policy.maximum_body_mebibytes
+        self.admission.configure(policy)
+        if self._on_policy is not None:
+            self._on_policy(policy)
+
     def _requests(self) -> int:
         """Return how many generation requests are at the engine or wait for it."""
         return self.admission.gate.in_flight + len(self.admission.room)
 
-    def _listen(self, service: Service, host: str | None, port: int) -> list[Listener]:
+    def _listen(self, service: Service, host: str | None, port: int, *, limit: int) -> list[Listener]:
+        overflow = Overflow(self._loop, service.count_refusal)
+
         def accepted(sock: socket.socket) -> None:
+            if len(service.connections) >= limit:
+                overflow.turn_away(sock)
+                return
             Transport(self._loop, sock, Connection(service, self._loop, self._times))
 
         return [Listener(self._loop, sock, accepted) for sock in bind(host, port)]
@@ -204,10 +246,13 @@ class Limiter:
     async def _watch_policy(self) -> None:
         while True:
             await asyncio.sleep(POLICY_INTERVAL_SECONDS)
+            self.signals.look(self._loop.time())
             self.refresh_policy()
             self.admission.refresh_keys()
 
     def _engine_changed(self, sight: Sight) -> None:
+        if sight is Sight.GONE and self.admission.lingering is not None:
+            self.admission.lingering.all_gone()
         event = _EVENTS.get(sight)
         if event is not None:
             self.drainer.handle(event)

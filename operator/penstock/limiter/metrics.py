@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from penstock.limiter import admissionmetrics
+from penstock.limiter import admissionmetrics, pushmetrics
 from penstock.limiter.drain import Phase
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class _LimiterCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from admissionmetrics.collect(self._limiter.admission)
+        yield from pushmetrics.collect(self._limiter.pushes, now=self._limiter.admission.now())
         yield from self._requests()
         yield from self._state()
 
@@ -75,6 +76,19 @@ class _LimiterCollector(Collector):
         for reason, count in relay.refusals.items():
             refusals.add_metric([reason], count)
         yield refusals
+        coalesced = CounterMetricFamily(
+            "penstock_coalesced",
+            "Requests that were, or in shadow mode would be, served without a run of their own, and what else was done",
+            labels=["kind"],
+        )
+        for kind, count in relay.coalescing.counts.items():
+            coalesced.add_metric([kind], count)
+        yield coalesced
+        yield GaugeMetricFamily(
+            "penstock_recorded_bytes",
+            "Memory held by answers that can be told again",
+            relay.coalescing.runs.total_bytes,
+        )
         yield CounterMetricFamily(
             "penstock_response_body_bytes", "Response body bytes sent to clients", relay.bytes_sent
         )

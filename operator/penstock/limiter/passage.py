@@ -6,9 +6,11 @@ While nothing of a chunk or an event is outstanding the passage is *at rest*, an
 that long, and while no bytes wait for the client, it puts itself on a lane (`selector`), which recognises such reads by
 their size line and last bytes and passes them on. Everything else comes here and is followed through the framing.
 
+Who sends to several clients takes the payload alone (`unchunk`) and has no lane; so does a client of HTTP/1.0.
+
 Where the engine was asked for a usage event that the client did not ask for, the watch (`usage`) takes it out. A read
 that loses something goes on as one chunk of what is left, as does one that ends within a chunk; so the client stands
-between two chunks after every write.
+between two chunks after every write. An answer of a known length that may lose something goes on in chunks as well.
 
 The passage also knows what can be put into the body by the limiter itself, because that depends on where it stands.
 """
@@ -17,11 +19,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.limiter.client import Sink
 from penstock.limiter.framing import (
     EVENT_CHUNK_END,
     LAST_CHUNK,
     Body,
     ChunkScanner,
+    FixedBody,
     FramingError,
     OpenBody,
     body_of,
@@ -63,7 +67,7 @@ class Passage:
 
     __slots__ = (
         "_at_rest", "_body", "_chunked", "_on_lane", "_owner", "_rewrites", "_selector", "_sink", "_source", "_stream",
-        "_tail", "_traffic", "_unchunk", "_watch",
+        "_tail", "_target", "_traffic", "_unchunk", "_watch",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +75,7 @@ class Passage:
         head: ResponseHead,
         *,
         owner: Owner,
-        sink: Transport,
+        sink: Sink,
         selector: DirectSelector,
         traffic: Traffic,
         unchunk: bool,
@@ -82,23 +86,25 @@ class Passage:
         Args:
             head: The engine's.
             owner: Told how it ends.
-            sink: The client's connection.
+            sink: Takes the bytes; a lane can only lead to a connection.
             selector: Where there are lanes.
             traffic: Counts what is sent.
-            unchunk: Whether the client knows no chunks and gets the payload without their frames.
+            unchunk: Whether to send the payload without frames where it would be in chunks.
             watch: Reads the usage of the answer.
         """
         self._body: Body = body_of(head.length)
         self._owner = owner
         self._sink = sink
+        self._target = sink if isinstance(sink, Transport) else None
         self._selector = selector
         self._source: Transport | None = None
         self._traffic = traffic
         self._unchunk = unchunk
-        self._chunked = isinstance(self._body, ChunkScanner) and not unchunk
         self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
         self._watch = watch
         self._rewrites = watch is not None and watch.removes
+        framed = isinstance(self._body, ChunkScanner) or (self._rewrites and isinstance(self._body, FixedBody))
+        self._chunked = framed and not unchunk
         self._tail = b""
         self._at_rest = self._on_lane = False
 
@@ -163,11 +169,13 @@ class Passage:
 
     def not_written(self, data: bytes, error: OSError) -> None:
         """See `Lane.not_written`."""
-        self._sink.cannot_send(error, data)
+        assert self._target is not None  # noqa: S101 - its lane leads there
+        self._target.cannot_send(error, data)
 
     def partly_written(self, rest: bytes) -> None:
         """See `Lane.partly_written`."""
-        self._sink.keep(rest)
+        assert self._target is not None  # noqa: S101 - its lane leads there
+        self._target.keep(rest)
 
     def halt(self) -> None:
         """Bytes wait for the client; see `Feeder.halt`."""
@@ -179,16 +187,18 @@ class Passage:
 
     def _change_lane(self) -> None:
         """Be on a lane exactly while at rest and nothing waits for the client."""
+        if self._target is None:
+            return
         if self._on_lane:
             if not self._at_rest:
-                self._sink.feed_by(None)
+                self._target.feed_by(None)
                 self.halt()
         elif self._at_rest and self._source is not None:
-            target = self._sink.feed_by(self)
-            if target >= 0:
+            number = self._target.feed_by(self)
+            if number >= 0:
                 self._on_lane = True
                 mark = None if self._watch is None else self._watch.lane_mark
-                self._selector.open_lane(self._source.number, target, self, mark=mark)
+                self._selector.open_lane(self._source.number, number, self, mark=mark)
 
     # ---- what the limiter puts into the body
 
@@ -198,7 +208,8 @@ class Passage:
 
     def farewell(self, refused: Refused, dialect: Dialect) -> bytes:
         """Return what tells the client inside the body that no more comes; empty when that is not possible."""
-        if not (self._stream and (self._body.at_boundary or self._rewrites)):
+        between = self._body.at_boundary or self._rewrites or self._unchunk
+        if not (self._stream and between):
             return b""
         event = stream_error(refused, dialect)
         tail = self._tail.removesuffix(b"\r\n") if self._chunked else self._tail

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from penstock.admission.quotas import QuotaView
+from penstock.admission.quotaview import QuotaView
 from penstock.api.ratelimits import QuotaUnit
 from penstock.limiter.refusal import Dialect
 
@@ -20,6 +20,7 @@ _KINDS = {
     QuotaUnit.TOKENS: b"tokens",
     QuotaUnit.PROMPT_TOKENS: b"tokens",
     QuotaUnit.CONNECTIONS: b"connections",
+    QuotaUnit.OPEN_CONNECTIONS: b"connections",
 }
 _SHOWN_KINDS = (b"requests", b"tokens")
 

@@ -33,6 +33,9 @@ class Reason(StrEnum):
     QUEUE_TIMEOUT = "queue_timeout"
     SHED_LOW_PRIORITY = "shed_low_priority"
     RETRY_BUDGET_EXHAUSTED = "retry_budget_exhausted"
+    KEY_CONFLICT = "idempotency_key_conflict"
+    KEY_BUSY = "idempotency_key_busy"
+    FELL_BEHIND = "fell_behind"
     RATE_LIMIT_EXCEEDED = "rate_limit_exceeded"
     NEVER_FITS = "never_fits"
     DRAINING = "draining"
@@ -65,6 +68,9 @@ class Shape:
     hopeless: bool = False
 
 
+RETRY_SPREAD = 0.5
+"""By how much of the time some are sent away for longer than others, so that not all come back at once."""
+
 LONGEST_RETRY_AFTER_SECONDS = 60
 """Older SDKs take more than this for a mistake and come back within seconds."""
 
@@ -81,8 +87,11 @@ SHAPES: dict[Reason, Shape] = {
     Reason.UNKNOWN_PATH: Shape(404, _INVALID),
     Reason.METHOD_NOT_ALLOWED: Shape(405, _INVALID),
     Reason.REQUEST_TIMEOUT: Shape(408, _INVALID),
+    Reason.FELL_BEHIND: Shape(408, _INVALID),
+    Reason.KEY_BUSY: Shape(409, _INVALID, retry_after_seconds=1),
     Reason.BODY_TOO_LARGE: Shape(413, _INVALID),
     Reason.EXPECTATION_FAILED: Shape(417, _INVALID),
+    Reason.KEY_CONFLICT: Shape(422, _INVALID),
     Reason.RATE_LIMIT_EXCEEDED: Shape(429, "requests", retry_after_seconds=1),
     Reason.SHED_LOW_PRIORITY: Shape(429, "overloaded", retry_after_seconds=1),
     Reason.HEAD_TOO_LARGE: Shape(431, _INVALID),
@@ -102,11 +111,14 @@ PHRASES = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    409: "Conflict",
     413: "Content Too Large",
     417: "Expectation Failed",
+    422: "Unprocessable Content",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     501: "Not Implemented",
@@ -189,10 +201,11 @@ def refusal_headers(refused: Refused, *, jitter: float) -> list[tuple[bytes, byt
     """Return the headers that go with a refusal; `jitter` is a random number in 0..1."""
     headers = [(b"Content-Type", b"application/json"), (b"x-penstock-reason", str(refused.reason).encode())]
     if refused.retry_after_seconds is not None:
-        seconds = min(max(refused.retry_after_seconds, 1.0), LONGEST_RETRY_AFTER_SECONDS)
-        milliseconds = min(seconds * (1 + jitter / 2), LONGEST_RETRY_AFTER_SECONDS) * 1000
+        # Only ever later than the truth: who comes at the time that was told is not refused for coming too soon.
+        seconds = max(refused.retry_after_seconds, 1.0) * (1 + RETRY_SPREAD * jitter)
+        seconds = min(seconds, LONGEST_RETRY_AFTER_SECONDS)
         headers.append((b"Retry-After", b"%d" % math.ceil(seconds)))
-        headers.append((b"retry-after-ms", b"%d" % math.ceil(milliseconds)))
+        headers.append((b"retry-after-ms", b"%d" % math.ceil(seconds * 1000)))
     too_soon = (
         refused.retry_after_seconds or 0
     ) > LONGEST_RETRY_AFTER_SECONDS  # what is told: a quota has not room then

@@ -1,7 +1,8 @@
 """The API port: which requests are served, refused, or passed to the engine.
 
 Order matters: path first (an unknown path is 404 at any time), then the drain, then who calls, then the body, then
-admission. Only generation requests go through it; reads are cheap and never limited.
+whether a run is under way that the request can follow (`coalesce`), then admission. Only generation requests go through
+it; reads are cheap and never limited.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.admission.connected import Connected
 from penstock.api.limiter import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
 from penstock.limiter.admission import Admission
 from penstock.limiter.bodybudget import BodyBudget
-from penstock.limiter.exchange import End, Exchange
+from penstock.limiter.client import Client
+from penstock.limiter.coalesce import Coalescing
+from penstock.limiter.ends import End
+from penstock.limiter.exchange import Exchange
 from penstock.limiter.head import RequestHead
 from penstock.limiter.loop import Loop
 from penstock.limiter.passage import Traffic
 from penstock.limiter.path import Router, normalise
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
+from penstock.limiter.run import Run
 from penstock.limiter.service import MEBIBYTE_BYTES, Request
 from penstock.limiter.turn import Turn
 from penstock.limiter.upstream import Pool
@@ -43,7 +49,8 @@ class Relay:
         exchanges: Requests at the engine, of both classes.
         ends: How many exchanges ended, by class and end.
         refusals: How many requests were refused, by reason.
-        traffic: Counts what passages send to clients themselves.
+        traffic: Counts what is sent to clients and not by a lane.
+        coalescing: Lets requests that are one be served by one run.
         reuse_after_stream: Whether the engine keeps a connection open after an answer in chunks.
         read_seconds: How long the engine may take for a read request.
         maximum_body_mebibytes: From the policy.
@@ -81,6 +88,7 @@ class Relay:
         self.on_refused: Callable[[], None] | None = None
         self.on_suspect: Callable[[], None] | None = None
         self._router = Router(allowed_paths)
+        self.coalescing = Coalescing(self)
 
     @property
     def body_limit_bytes(self) -> int:
@@ -104,6 +112,10 @@ class Relay:
         except Refused:
             return Dialect.OPENAI
 
+    def connect(self, peer: str) -> Connected | Refused | None:
+        """Count a connection; see `Service.connect`."""
+        return self.admission.connect(peer)
+
     def accept(self, request: Request, peer: str) -> None:
         """Decide by the head alone; see `Service.accept`."""
         head = request.head
@@ -111,30 +123,45 @@ class Relay:
         self._check_drain()
         if found.request_class is RequestClass.GENERATION:
             request.caller = caller = self.admission.identify(head, peer)
-            self.admission.expect(caller, head, body_bytes=head.length, route=found)
+            if not self.coalescing.expects(request):
+                self.admission.expect(caller, head, body_bytes=head.length, route=found)
 
     def serve(self, connection: Connection, request: Request) -> None:
         """Pass a complete request to the engine, now or when its turn comes."""
-        assert request.route is not None  # noqa: S101 - set by accept
-        visit = None
         try:
             self._check_drain()  # it may have begun while the body came
-            if request.caller is not None:
-                visit = self.admission.admit(request, request.route, request.caller)
+            client = connection if request.caller is None else self.coalescing.serve(connection, request)
         except Refused as refused:
             connection.refuse(refused)
             return
-        if visit is None or visit.permit is not None:
-            self._go(connection, request, visit)
+        if client is not None and (asked := client.request) is not None:
+            self._serve(client, asked)
+
+    def _serve(self, client: Client, request: Request) -> None:
+        """Admit a request and pass it to the engine for its client."""
+        assert request.route is not None  # noqa: S101 - set by accept
+        visit = None
+        try:
+            if request.caller is not None:
+                visit = self.admission.admit(request, request.route, request.caller)
+        except Refused as refused:
+            client.refuse(refused)
             return
-        request.job = turn = Turn(connection, request, visit, go=self._go, left=self.admission.room.client_left)
+        if visit is not None:
+            self.coalescing.note(client, request, visit.mark)
+        if visit is None or visit.permit is not None:
+            self._go(client, request, visit)
+            return
+        request.job = turn = Turn(client, request, visit, go=self._go, left=self.admission.room.client_left)
         self.admission.wait(turn)
 
-    def _go(self, connection: Connection, request: Request, visit: Visit | None) -> None:
-        exchange = Exchange(self, connection, request, visit=visit)
+    def _go(self, client: Client, request: Request, visit: Visit | None) -> None:
+        exchange = Exchange(self, client, request, visit=visit)
         request.job = exchange
         self.exchanges.add(exchange)
-        if connection.stalled:  # since it waited for its turn
+        if isinstance(client, Run):
+            client.at_engine = True
+        if client.stalled:  # since it waited for its turn
             exchange.client_paused()
         exchange.start()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.admission.connected import Connected
 from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.framing import FramingError, body_of
 from penstock.limiter.head import RequestHead
@@ -14,10 +16,15 @@ from penstock.limiter.refusal import Dialect, Reason, Refused
 
 if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
+    from penstock.limiter.trace import Trace
 
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MEBIBYTE_BYTES = 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
+"""Pieces of a large body are put together to blocks of this size. As small pieces all of them would lie in the heap,
+which never gets smaller again as long as anything lives at its end: the memory would be paid for a second time when the
+whole body is put together. A block is mapped on its own and goes back to the system."""
 PIECE_OVERHEAD_BYTES = 64  # a body that drips in costs more than its bytes
 
 
@@ -28,7 +35,7 @@ class Times:
     Attributes:
         idle_seconds: Between requests; above the idle times of common load balancers (60 s), so that they close first.
         head_seconds: From a head's first byte to its last.
-        body_stall_seconds: Between two reads of a body.
+        body_step_seconds: For each `STEP_BYTES` of a body, and for the rest of it.
         write_stall_seconds: Without a byte taken by a client that has a full buffer waiting.
         linger_seconds: For a client that is still sending after its answer, in all.
         linger_silence_seconds: The same, without a byte.
@@ -37,7 +44,7 @@ class Times:
 
     idle_seconds: float = 75.0
     head_seconds: float = 10.0
-    body_stall_seconds: float = 30.0
+    body_step_seconds: float = 30.0
     write_stall_seconds: float = 60.0
     linger_seconds: float = 30.0
     linger_silence_seconds: float = 2.0
@@ -71,9 +78,13 @@ class Request:
         pieces: Its body as it came, without chunk frames.
         body_bytes: Length of that body.
         job: What serves it, if that takes time.
+        trace: By which it is found while it is served.
     """
 
-    __slots__ = ("_body", "_budget", "_held", "body_bytes", "caller", "head", "job", "pieces", "route")
+    __slots__ = (
+        "_blocks", "_body", "_budget", "_held", "_loose_bytes", "body_bytes", "caller", "head", "job", "pieces",
+        "route", "trace",
+    )  # fmt: skip
 
     def __init__(self, head: RequestHead, budget: BodyBudget) -> None:
         self.head = head
@@ -82,9 +93,11 @@ class Request:
         self.pieces: list[bytes] = []
         self.body_bytes = 0
         self.job: Job | None = None
+        self.trace: Trace | None = None
         self._body = body_of(head.length)
         self._budget = budget
         self._held = 0
+        self._blocks = self._loose_bytes = 0
 
     @property
     def complete(self) -> bool:
@@ -123,6 +136,10 @@ class Request:
         self._held += cost
         self.body_bytes += len(piece)
         self.pieces.append(piece)
+        self._loose_bytes += len(piece)
+        if self._loose_bytes >= BLOCK_BYTES:
+            self.pieces[self._blocks :] = [b"".join(self.pieces[self._blocks :])]
+            self._blocks, self._loose_bytes = len(self.pieces), 0
 
     def whole_body(self) -> bytes:
         """Return the complete body in one piece."""
@@ -134,6 +151,17 @@ class Request:
         """Send another body than the client's."""
         self.pieces = [body]
         self.body_bytes = len(body)
+
+    def hand_over(self) -> Request:
+        """Return the same request as one of its own, with the body, which this one has no more.
+
+        A connection lets go of its request when its client leaves; what is handed over others can wait for.
+        """
+        other = copy.copy(self)
+        other.job = None
+        self._held = 0
+        self.pieces = []
+        return other
 
     def release_body(self) -> None:
         """Let go of the body and its memory; harmless when repeated."""
@@ -160,6 +188,14 @@ class Service(Protocol):
 
     def dialect(self, head: RequestHead) -> Dialect:
         """Return whose error shape the client of this request expects."""
+        ...
+
+    def connect(self, peer: str) -> Connected | Refused | None:
+        """Take note of a new connection; `Refused` when its generation requests are to be refused.
+
+        Args:
+            peer: Address of its other side.
+        """
         ...
 
     def accept(self, request: Request, peer: str) -> None:

@@ -5,7 +5,7 @@ Where a time is known, it is told: that at which a quota has room again, or in w
 
 from __future__ import annotations
 
-from penstock.admission.quotas import QuotaRefusal
+from penstock.admission.quotaview import QuotaRefusal
 from penstock.admission.shed import Shed
 from penstock.api.admission import OverloadStatus
 from penstock.api.ratelimits import QuotaUnit
@@ -33,6 +33,7 @@ _UNITS = {
     QuotaUnit.TOKENS: "tokens",
     QuotaUnit.PROMPT_TOKENS: "prompt tokens",
     QuotaUnit.CONNECTIONS: "connections",
+    QuotaUnit.OPEN_CONNECTIONS: "open connections",
 }
 
 
@@ -77,7 +78,7 @@ def quota_refusal(refused: QuotaRefusal, *, fields: Fields) -> Refused:
         message = f"The request needs more {unit} than quota {refused.name} ever lets pass. Make it smaller."
         return Refused(Reason.NEVER_FITS, message, fields=fields)
     message = f"Quota {refused.name} of {unit} is used up. Try again in {refused.wait_seconds:.1f} s."
-    kind = "requests" if refused.unit is QuotaUnit.REQUESTS else "tokens"
+    kind = "tokens" if refused.unit in {QuotaUnit.TOKENS, QuotaUnit.PROMPT_TOKENS} else "requests"
     return Refused(
         Reason.RATE_LIMIT_EXCEEDED, message, kind=kind, retry_after_seconds=refused.wait_seconds, fields=fields
     )

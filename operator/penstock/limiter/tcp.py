@@ -13,7 +13,9 @@ import struct
 
 READ_BUFFER_BYTES = 64 * 1024
 
+_TCP_ESTABLISHED = 1
 _TCP_CLOSE = 7
+_DEAD_AFTER_RETRANSMISSIONS = 2
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -30,6 +32,14 @@ def is_reset(transport: asyncio.Transport) -> bool:
         return True
     info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
     return info[0] == _TCP_CLOSE
+
+
+def is_dead(transport: asyncio.Transport) -> bool:
+    """Return whether the peer has ended its side, or does not answer what is sent again and again."""
+    if transport.is_closing():
+        return True
+    info: bytes = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 3)
+    return info[0] != _TCP_ESTABLISHED or info[2] >= _DEAD_AFTER_RETRANSMISSIONS
 
 
 def prepare(sock: socket.socket) -> None:

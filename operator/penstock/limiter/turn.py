@@ -1,4 +1,4 @@
-"""A request that waits for its turn, as its connection sees it.
+"""A request that waits for its turn, as its client sees it.
 
     event                       | what happens
     ----------------------------|------------------------------------------
@@ -20,51 +20,56 @@ from penstock.limiter.refusal import Refused
 from penstock.limiter.service import CONTINUE, Request
 
 if TYPE_CHECKING:
-    from penstock.limiter.connection import Connection
+    from penstock.limiter.client import Client
     from penstock.limiter.visit import Visit
 
 
 class Turn:
     """See the module's docstring; a `Job` of its connection."""
 
-    __slots__ = ("_connection", "_go", "_left", "_request", "visit")
+    __slots__ = ("_client", "_go", "_left", "_request", "visit")
 
     def __init__(
         self,
-        connection: Connection,
+        client: Client,
         request: Request,
         visit: Visit,
         *,
-        go: Callable[[Connection, Request, Visit], None],
+        go: Callable[[Client, Request, Visit], None],
         left: Callable[[Turn], None],
     ) -> None:
         """Begin to wait.
 
         Args:
-            connection: The client's.
+            client: Whom the request is served for.
             request: What it sent.
             visit: What the request holds.
             go: Passes the request to the engine.
             left: Told when the client leaves.
         """
         self.visit = visit
-        self._connection = connection
+        self._client = client
         self._request = request
         self._go = go
         self._left = left
 
     def granted(self) -> None:
         """Go to the engine."""
-        self._go(self._connection, self._request, self.visit)
+        self._go(self._client, self._request, self.visit)
 
     def refused(self, refused: Refused) -> None:
         """Tell the client that it cannot be served."""
-        self._connection.refuse(refused)
+        self._client.refuse(refused)
 
     def fail(self) -> None:
         """End the connection after a defect, and give back whatever the request still holds."""
         self.visit.end(None, served=False, whole=False, watch=None)
-        self._connection.transport.abort()
+        self._client.transport.abort()
+
+    def serve_instead(self, client: Client, request: Request) -> None:
+        """Wait for another client, who asked the same."""
+        self._client = client
+        self._request = request
 
     # ---- as a job
 

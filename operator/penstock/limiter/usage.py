@@ -23,13 +23,10 @@ An answer that is no stream keeps its last bytes, since both engines write the u
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from penstock.admission.errorclass import EngineError, error_of
+from penstock.limiter.report import Report, decode
 from penstock.limiter.wish import Kind
 
 EVENT_LIMIT_BYTES = 64 * 1024
@@ -49,74 +46,17 @@ _NO_MARK: Final = b'"finish_reason":null'
 _END: Final = b"\n\n"
 _EVENT_END: Final = re.compile(rb"\n\n|\r\n\r\n")
 _AN_ENTRY: Final = re.compile(rb'"choices"[ \t]*:[ \t]*\[[ \t]*\{')
-_USAGE_KEY: Final = re.compile(r'"(usage|timings)"[ \t\r\n]*:[ \t\r\n]*(?=\{)')
-_BROKEN_OFF: Final = frozenset({"failed", "cancelled"})
 
 
-class _Usage(msgspec.Struct):
-    """The names of both APIs."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class _Timings(msgspec.Struct):
-    """llama.cpp's own counts; the prompt's cached part is apart."""
-
-    cache_n: int | None = None
-    prompt_n: int | None = None
-    predicted_n: int | None = None
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: Any = None
-    delta: Any = None
-    text: Any = None
-
-
-class _Nested(msgspec.Struct):
-    """Where Anthropic's first and OpenAI's last event carry the whole answer."""
-
-    usage: _Usage | None = None
-    status: Any = None
-    error: Any = None
-
-
-class _Event(msgspec.Struct):
-    """The fields that matter, of events and of whole answers."""
-
-    usage: _Usage | None = None
-    timings: _Timings | None = None
-    choices: list[_Choice] | None = None
-    error: Any = None
-    status: Any = None
-    message: Any = None
-    response: _Nested | None = None
-    tokens_evaluated: int | None = None
-    tokens_predicted: int | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Event)
-
-
-class UsageWatch:
+class UsageWatch(Report):
     """Watches one response's payload.
 
     Attributes:
-        prompt_tokens: Tokens of the prompt with cached ones, as reported; None when they were not.
-        output_tokens: Generated tokens as reported; None when they were not.
-        chunks: Events with a token so far: what was generated, as far as can be counted.
-        error: The error that the answer carries; None without one.
-        aborted: Whether the engine gave up an answer it had begun.
         removed: Events that were taken out.
     """
 
     __slots__ = (
-        "_begun", "_cut", "_kept", "_mark", "_remove", "_rest", "_sent", "_stream", "aborted", "chunks", "error",
-        "output_tokens", "prompt_tokens", "removed",
+        "_begun", "_cut", "_kept", "_mark", "_remove", "_rest", "_sent", "removed",
     )  # fmt: skip
 
     def __init__(self, kind: Kind, *, stream: bool, remove_usage: bool = False) -> None:
@@ -127,14 +67,9 @@ class UsageWatch:
             stream: Whether the response is an event stream; its content type says so, not the request.
             remove_usage: Whether the limiter asked for the usage event and the client did not.
         """
-        self.prompt_tokens: int | None = None
-        self.output_tokens: int | None = None
-        self.chunks = 0
-        self.error: EngineError | None = None
-        self.aborted = False
+        super().__init__(stream=stream)
         self.removed = 0
         self._mark = MARKS.get(kind, _NO_MARK)
-        self._stream = stream
         self._remove = remove_usage and stream
         self._begun = False
         """Whether the first event was looked at: in a chat it has the mark and no token."""
@@ -160,13 +95,6 @@ class UsageWatch:
     def at_boundary(self) -> bool:
         """Whether a stream stands between two events, as the client sees it."""
         return not self._sent and not self._cut
-
-    @property
-    def generated_tokens(self) -> int | None:
-        """Generated tokens: as reported, else as counted; None when that cannot be known."""
-        if self.output_tokens is None and self._stream:
-            return self.chunks
-        return self.output_tokens
 
     def feed(self, data: bytes) -> bytes:
         """Take one read of payload and return what the client gets now."""
@@ -230,7 +158,7 @@ class UsageWatch:
     def _is_usage_event(self, event: bytes) -> bool:
         """Look at one event; say whether it is the one that was asked for on the client's behalf."""
         if self._cut:
-            self._look_at_tail(event)
+            self.take_tail(event)
             return False
         if self._begun and self._mark in event:
             self.chunks += 1
@@ -238,12 +166,11 @@ class UsageWatch:
         payload = _payload(event)
         if payload is None:
             return False
-        try:
-            seen = _DECODER.decode(payload)
-        except (msgspec.DecodeError, RecursionError):
+        seen = decode(payload)
+        if seen is None:
             return False
         self._begun = True
-        self._take(seen)
+        self.take(seen)
         return self._remove and seen.choices == [] and seen.usage is not None and not seen.error and not self.removed
 
     # ---- whole answers
@@ -256,86 +183,13 @@ class UsageWatch:
 
     def _look_at_whole(self, rest: bytes) -> None:
         if len(rest) < self._kept:
-            self._look_at_tail(rest)
+            self.take_tail(rest)
             return
-        try:
-            self._take(_DECODER.decode(rest))
-        except (msgspec.DecodeError, RecursionError):
-            self._look_at_tail(rest)
-
-    def _look_at_tail(self, tail: bytes) -> None:
-        """Find the usage in the end of an object whose beginning is not there: the last one that has numbers."""
-        text = tail.decode("utf-8", "replace")
-        for found in reversed(list(_USAGE_KEY.finditer(text))):
-            try:
-                value, _ = _PLAIN.raw_decode(text, found.end())
-                seen = msgspec.convert({found[1]: value}, _Event)
-            except (ValueError, RecursionError):
-                continue
-            self._take(seen)
-            if self.output_tokens is not None or self.prompt_tokens is not None:
-                return
-
-    # ---- both
-
-    def _take(self, seen: _Event) -> None:
-        """Take over what an event or an answer says."""
-        if seen.choices:
-            self._take_choices(seen.choices)
-        if seen.error:
-            self.error = error_of(seen.error)
-        self._take_status(seen.status)
-        if seen.response is not None:
-            if seen.response.error:
-                self.error = error_of(seen.response.error)
-            self._take_status(seen.response.status)
-            self._take_usage(seen.response.usage)
-        if isinstance(seen.message, dict):  # Anthropic's message_start; an error's message is a text
-            self._take_start(seen.message.get("usage"))
-        if seen.timings is not None and seen.timings.predicted_n is not None:
-            self.output_tokens = seen.timings.predicted_n
-            self.prompt_tokens = (seen.timings.prompt_n or 0) + (seen.timings.cache_n or 0)
-        if seen.tokens_predicted is not None and seen.tokens_evaluated is not None:
-            self.prompt_tokens, self.output_tokens = seen.tokens_evaluated, seen.tokens_predicted
-        self._take_usage(seen.usage)
-
-    def _take_choices(self, choices: list[_Choice]) -> None:
-        for choice in choices:
-            self.aborted = self.aborted or choice.finish_reason == "abort"
-            text = choice.text
-            if isinstance(choice.delta, dict):
-                text = text or any(value for name, value in choice.delta.items() if name != "role")
-            if text and self._stream:
-                self.chunks += 1
-
-    def _take_status(self, status: object) -> None:
-        if isinstance(status, str) and status in _BROKEN_OFF:
-            self.aborted = True
-
-    def _take_start(self, usage: object) -> None:
-        """Take over what is known of the prompt before there is any output."""
-        try:
-            told = None if usage is None else msgspec.convert(usage, _Usage)
-        except msgspec.ValidationError:
-            return
-        output = self.output_tokens
-        self._take_usage(told)
-        self.output_tokens = output  # what it says here is no count of an answer that may break off
-
-    def _take_usage(self, usage: _Usage | None) -> None:
-        if usage is None:
-            return
-        prompt = usage.prompt_tokens
-        if usage.input_tokens is not None:  # without the cached ones, where those are named beside it
-            prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0)
-        output = usage.completion_tokens if usage.output_tokens is None else usage.output_tokens
-        if prompt is not None:
-            self.prompt_tokens = prompt
-        if output is not None:
-            self.output_tokens = output
-
-
-_PLAIN = json.JSONDecoder()
+        seen = decode(rest)
+        if seen is None:
+            self.take_tail(rest)
+        else:
+            self.take(seen)
 
 
 def _payload(event: bytes) -> bytes | None:

@@ -6,10 +6,15 @@
     at engine|                | prefill is over      | -> over: charge settled, permit back  |
     over     |                |                      |                                       |
 
+(The permit of a client that left may come back a little later: `lingering`.)
+
 Its owner sees to it that nothing else happens; if it did, a permit or a charge would be given back twice, which is an
 error there.
 
-A visit holds a charge (`Reservation`) from the beginning and a permit while it is at the engine. What its tenant pays:
+A visit holds a charge from the beginning and a permit while it is at the engine. Where the charge is a shared store's,
+the store is asked first (`Asking`), and what that holds is given back like a charge.
+
+What its tenant pays:
 
     it never reached the engine, or that failed     nothing
     its client left before the engine answered      a request and the estimated prompt
@@ -22,13 +27,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.admission.ask import Waiting
+from penstock.admission.ask import Ask, Waiting
 from penstock.admission.cost import Estimate
 from penstock.admission.permit import Outcome, Permit
 from penstock.admission.reservation import Reservation
+from penstock.admission.sharedreservation import SharedReservation
 from penstock.admission.shed import Shed
+from penstock.limiter.asking import Asking
 from penstock.limiter.identity import Identity
-from penstock.limiter.refusal import Fields
+from penstock.limiter.refusal import Dialect, Fields
 from penstock.limiter.usage import UsageWatch
 from penstock.limiter.wish import Wish
 
@@ -42,12 +49,13 @@ class Visit:
     Attributes:
         caller: Who sent it.
         wish: What it asks for.
+        dialect: Whose headers its client knows.
         band: Name of its priority class.
         deadline: When it must have gone to the engine.
         estimate: What it is expected to cost.
         retry: Whether it repeats an earlier one.
         mark: What it has in common with its repetitions; empty when nobody asks for that.
-        reservation: What its quotas were charged; None without quotas.
+        reservation: What its quotas were charged, or asked; None without quotas.
         permit: Its right to be at the engine; None while it waits.
         waiting: Its place in the queue; None when it needs none.
         would: Why it should have been refused, when decisions are only counted.
@@ -56,8 +64,8 @@ class Visit:
     """
 
     __slots__ = (
-        "_admission", "_answered", "add_usage", "band", "caller", "deadline", "estimate", "fields", "mark", "permit",
-        "reservation", "retry", "waiting", "wish", "would",
+        "_admission", "_answered", "add_usage", "band", "caller", "deadline", "dialect", "estimate", "fields", "mark",
+        "permit", "reservation", "retry", "waiting", "wish", "would",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +74,7 @@ class Visit:
         caller: Identity,
         wish: Wish,
         *,
+        dialect: Dialect,
         band: str,
         deadline: float,
         estimate: Estimate,
@@ -73,13 +82,14 @@ class Visit:
         self._admission = admission
         self.caller = caller
         self.wish = wish
+        self.dialect = dialect
         self.band = band
         self.deadline = deadline
         self.estimate = estimate
         self.mark = b""
         self.retry = False
         self.add_usage = False
-        self.reservation: Reservation | None = None
+        self.reservation: Reservation | SharedReservation | Asking | None = None
         self.permit: Permit | None = None
         self.waiting: Waiting | None = None
         self.would: Shed | None = None
@@ -87,9 +97,28 @@ class Visit:
         self._answered = False
 
     @property
+    def asking(self) -> Asking | None:
+        """Its question to the shared store, while that is not answered."""
+        return self.reservation if isinstance(self.reservation, Asking) else None
+
+    @property
     def delay_seconds(self) -> float:
         """How much later than it came it may start."""
         return 0.0 if self.reservation is None else self.reservation.delay_seconds
+
+    def ask(self, now: float) -> Ask:
+        """Return what the gate is asked."""
+        return Ask(
+            band=self.band,
+            tenant=self.caller.tenant,
+            weight=self.caller.limits.weight,
+            requests=self.wish.sequences,
+            # An answer in one piece does not show when its prompt was worked off, so it says nothing of that rate.
+            prefill_tokens=self.estimate.prompt_tokens if self.wish.stream else 0,
+            cost=self.estimate.cost,
+            budget_seconds=self.deadline - now,
+            retry=self.retry,
+        )
 
     def granted(self, permit: Permit) -> None:
         """It may go to the engine now."""
@@ -121,7 +150,10 @@ class Visit:
             return
         now = self._admission.now()
         self._settle(now, watch, served=served, whole=whole, left=left)
-        if outcome is None:
+        lingering = self._admission.lingering if left else None
+        if lingering is not None:
+            lingering.keep(permit)
+        elif outcome is None:
             permit.cancel(now)
         else:
             permit.finish(outcome, now)

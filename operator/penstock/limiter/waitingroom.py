@@ -4,8 +4,9 @@
     -----------------|-------------------------------------|-------------------------------------------------
     waiting          | the gate has given it a place       | the gate says that it goes, or that it is dropped
     delayed          | a quota has told it to start later  | that time has come; then the gate is asked
+    asking           | the shared store is asked           | it has answered, or has not in time
 
-Either ends as well when the client leaves and when everybody is sent away. What follows from an event at the gate is
+Each ends as well when the client leaves and when everybody is sent away. What follows from an event at the gate is
 collected by `advance`, which is called after each. One timer stands for all deadlines of the queue.
 """
 
@@ -40,13 +41,14 @@ class WaitingRoom:
         self._refusal = refusal
         self._waiting: dict[Waiting, Turn] = {}
         self._delayed: dict[Turn, asyncio.TimerHandle] = {}
+        self._asking: set[Turn] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._advancing = self._again = False
         self.waits = WaitHistogram()
         self.on_idle: Callable[[], None] | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._delayed)
+        return len(self._waiting) + len(self._delayed) + len(self._asking)
 
     @property
     def delayed(self) -> int:
@@ -62,8 +64,17 @@ class WaitingRoom:
         """Let a request wait for some time."""
         self._delayed[turn] = self._loop.call_later(seconds, self._delay_is_over, turn, then)
 
+    def hold(self, turn: Turn) -> None:
+        """Let a request wait until `release`."""
+        self._asking.add(turn)
+
+    def release(self, turn: Turn) -> None:
+        """A request that was held goes on."""
+        self._asking.discard(turn)
+
     def client_left(self, turn: Turn) -> None:
         """A request that waited is wanted no more."""
+        self._asking.discard(turn)
         timer = self._delayed.pop(turn, None)
         if timer is not None:
             timer.cancel()
@@ -76,13 +87,14 @@ class WaitingRoom:
 
     def empty(self) -> list[Turn]:
         """Send all requests out and return them; their places are given back."""
-        turns = [*self._waiting.values(), *self._delayed]
+        turns = [*self._waiting.values(), *self._delayed, *self._asking]
         for waiting in self._waiting:
             waiting.leave(self._loop.time())
         for timer in self._delayed.values():
             timer.cancel()
         self._waiting.clear()
         self._delayed.clear()
+        self._asking.clear()
         return turns
 
     def refuse_all(self, refused: Refused) -> None:

@@ -45,7 +45,7 @@ def build(
     """
     children = (
         serviceaccount.build(backend),
-        configmap.build(backend),
+        configmap.build(backend, settings),
         # Before the workload: pods are not open to all for a moment.
         networkpolicy.build(backend, settings),
         service.build(backend),

@@ -6,6 +6,7 @@ from penstock.api.backend import LLMBackend
 from penstock.api.policy import POLICY_FILE, Policy
 from penstock.resources.labels import metadata
 from penstock.resources.objects import Object
+from penstock.resources.settings import BuildSettings
 
 
 def name(backend: LLMBackend) -> str:
@@ -13,11 +14,16 @@ def name(backend: LLMBackend) -> str:
     return f"{backend.metadata.name}-limiter"
 
 
-def build(backend: LLMBackend) -> Object:
+def policy(backend: LLMBackend, settings: BuildSettings) -> str:
+    """Return the policy's text, which is pushed as well."""
+    return Policy.of(backend.spec, trusted_keys=settings.push_public_keys).render()
+
+
+def build(backend: LLMBackend, settings: BuildSettings) -> Object:
     """Return the ConfigMap."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(backend, name(backend)),
-        "data": {POLICY_FILE: Policy.of(backend.spec).render()},
+        "data": {POLICY_FILE: policy(backend, settings)},
     }

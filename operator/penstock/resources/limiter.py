@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.api.backend import LLMBackend
 from penstock.api.pod import RESERVED_VOLUME_PREFIX
 from penstock.api.quantity import amount
-from penstock.api.replica import ADMIN_PORT, API_PORT, POLICY_PATH, ReplicaSettings
+from penstock.api.replica import ADMIN_PORT, API_PORT, POD_UID_VARIABLE, POLICY_PATH, ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.resources import configmap, secrets, security
 from penstock.resources.objects import Object
@@ -35,7 +35,13 @@ def build(backend: LLMBackend, *, settings: BuildSettings, drain_token_sha256: s
         "image": backend.spec.limiter.image or settings.limiter_image,
         "command": ["penstock", "limiter"],
         "restartPolicy": "Always",
-        "env": [{"name": name, "value": value} for name, value in _environment(backend, drain_token_sha256).items()],
+        "env": [
+            *({"name": name, "value": value} for name, value in _environment(backend, drain_token_sha256).items()),
+            {
+                "name": POD_UID_VARIABLE,
+                "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}},
+            },
+        ],
         "ports": [
             {"name": "api", "containerPort": API_PORT, "protocol": "TCP"},
             {"name": ADMIN_PORT_NAME, "containerPort": ADMIN_PORT, "protocol": "TCP"},

@@ -33,6 +33,7 @@ class BuildSettings:
         default_images: Image of an engine where the backend names none; without an entry it is the one that the release
             pins for the accelerator asked for.
         namespace: The operator's own, from where it may reach the limiters.
+        push_public_keys: What limiters check pushes with. It is policy: another key touches no pod.
     """
 
     limiter_image: str
@@ -40,6 +41,7 @@ class BuildSettings:
     platform: Platform = Platform.KUBERNETES
     default_images: Mapping[EngineType, str] = field(default_factory=dict)
     namespace: str = "penstock-system"
+    push_public_keys: tuple[str, ...] = ()
 
     def drain_token(self, backend_uid: str) -> str:
         """Return the token with which kubelet's preStop hook proves itself to a backend's limiters.
