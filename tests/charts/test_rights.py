@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from penstock.kube import kinds
-from penstock.runtime.drainkey import SECRET_NAME
+from penstock.runtime import drainkey, pushkey
 from penstock.runtime.settings import OperatorSettings
 
 LEASE_NAME = OperatorSettings.model_fields["lease_name"].default
@@ -32,7 +32,8 @@ OF_SUBRESOURCES = {
 }
 IN_ITS_OWN_NAMESPACE = {
     (kinds.SECRET, None): {"create"},
-    (kinds.SECRET, SECRET_NAME): {"get"},
+    (kinds.SECRET, drainkey.SECRET_NAME): {"get"},
+    (kinds.SECRET, pushkey.SECRET_NAME): {"get"},
     (kinds.LEASE, None): {"create"},
     (kinds.LEASE, LEASE_NAME): {"get", "update"},
 }
@@ -71,7 +72,7 @@ def test_rights_on_the_cluster_are_those_of_the_table(installed):
     assert granted(role) == {(*place, None): verbs for place, verbs in expected().items()}
 
 
-def test_rights_in_the_own_namespace_are_the_lease_and_the_drain_key(installed):
+def test_rights_in_the_own_namespace_are_the_lease_and_the_keys(installed):
     (role,) = (obj for obj in installed if obj["kind"] == "Role")
     assert role["metadata"]["namespace"] == "penstock-system"
     assert granted(role) == {
@@ -84,7 +85,10 @@ def test_no_secret_of_users_can_be_read(roles):
         for rule in role["rules"]:
             if "secrets" in rule["resources"]:
                 assert role["kind"] == "Role"
-                assert rule["verbs"] == ["create"] or rule["resourceNames"] == [SECRET_NAME]
+                assert rule["verbs"] == ["create"] or rule["resourceNames"] == [
+                    drainkey.SECRET_NAME,
+                    pushkey.SECRET_NAME,
+                ]
 
 
 def test_nothing_is_granted_by_wildcard_and_all_is_in_alphabetical_order(roles):

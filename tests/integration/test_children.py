@@ -83,7 +83,7 @@ def test_nothing_is_written_while_nothing_changes(api, backend, namespace, opera
 
 def test_a_restarted_operator_writes_nothing(api, backend, namespace, start_operator, wait_for):
     before = {kind: child["metadata"]["resourceVersion"] for kind, child in children(api, namespace).items()}
-    status = api.get("LLMBackend", namespace, "smol")["metadata"]["resourceVersion"]
+    status = api.get("LLMBackend", namespace, "smol")
     other = start_operator("--watch-namespaces", namespace).until_ready()
     wait_for(
         lambda: other.metric("penstock_operator_api_requests_total", verb="apply") >= len(CHILDREN),
@@ -91,7 +91,11 @@ def test_a_restarted_operator_writes_nothing(api, backend, namespace, start_oper
     )
     assert other.stop() == 0
     assert {kind: child["metadata"]["resourceVersion"] for kind, child in children(api, namespace).items()} == before
-    assert api.get("LLMBackend", namespace, "smol")["metadata"]["resourceVersion"] == status
+    after = api.get("LLMBackend", namespace, "smol")
+    assert (after["metadata"]["resourceVersion"], after["status"]) == (
+        status["metadata"]["resourceVersion"],
+        status["status"],
+    )
 
 
 @BY_KIND

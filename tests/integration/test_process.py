@@ -1,6 +1,7 @@
 """The operator as a process: rights, signals, several at once, and what it says when it cannot run."""
 
 import base64
+import json
 import signal
 import time
 
@@ -10,39 +11,68 @@ import requests
 pytestmark = pytest.mark.integration
 
 
-def test_two_operators_that_start_together_make_one_drain_key(
+KEYS = [("penstock-drain-key", "key"), ("penstock-push-key", "private")]
+
+
+def test_two_operators_that_start_together_make_one_of_each_key(
     api, plane, installed, start_operator, namespace, wait_for
 ):
-    """Two installations in one namespace: each has its own leader, and both take the same key."""
+    """Two installations in one namespace: each has its own leader, and both take the same keys."""
     flags = ("--namespace", namespace, "--watch-namespaces", namespace)
     first, second = (start_operator(*flags, kubeconfig=plane.kubeconfig) for _ in range(2))
     for operator in (first, second):
         wait_for(operator.leads, "leader")
-    key = api.get("Secret", namespace, "penstock-drain-key")
-    after = api.get("Secret", namespace, "penstock-drain-key")
-    assert after["metadata"]["resourceVersion"] == key["metadata"]["resourceVersion"]
-    assert len(base64.b64decode(key["data"]["key"])) == 32
+    for name, field in KEYS:
+        key = api.get("Secret", namespace, name)
+        after = api.get("Secret", namespace, name)
+        assert after["metadata"]["resourceVersion"] == key["metadata"]["resourceVersion"]
+        assert len(base64.b64decode(key["data"][field])) == 32
     for operator in (first, second):
         assert operator.stop() == 0
 
 
-def test_a_deleted_drain_key_comes_back_as_it_was(api, plane, installed, start_operator, namespace, wait_for):
+def test_a_deleted_key_comes_back_as_it_was(api, plane, installed, start_operator, namespace, wait_for):
     flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
     operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
-    key = wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")["data"]
-    api.delete("Secret", namespace, "penstock-drain-key")
-    assert wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")["data"] == key
+    for name, _ in KEYS:
+        key = wait_for(lambda name=name: api.get("Secret", namespace, name), "Secret")["data"]
+        api.delete("Secret", namespace, name)
+        assert wait_for(lambda name=name: api.get("Secret", namespace, name), "Secret")["data"] == key
     assert operator.stop() == 0
 
 
-def test_another_drain_key_is_left_in_place_and_told(api, plane, installed, start_operator, namespace, wait_for):
+def test_another_key_is_left_in_place_and_told(api, plane, installed, start_operator, namespace, wait_for):
     flags = ("--namespace", namespace, "--watch-namespaces", namespace, "--resync-seconds", "0.5")
     operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
-    wait_for(lambda: api.get("Secret", namespace, "penstock-drain-key"), "Secret")
-    other = {"key": base64.b64encode(b"x" * 32).decode()}
-    api.patch("Secret", namespace, "penstock-drain-key", {"data": other})
-    wait_for(lambda: "holds another drain key" in operator.text(), "warning")
-    assert api.get("Secret", namespace, "penstock-drain-key")["data"] == other
+    for name, field in KEYS:
+        wait_for(lambda name=name: api.get("Secret", namespace, name), "Secret")
+        other = base64.b64encode(b"x" * 32).decode()
+        api.patch("Secret", namespace, name, {"data": {field: other}})
+        wait_for(lambda name=name: f"{name} holds another key" in operator.text(), "warning")
+        assert api.get("Secret", namespace, name)["data"][field] == other
+    assert operator.stop() == 0
+
+
+def test_a_lost_push_key_is_made_anew_and_reaches_the_limiters_without_touching_a_pod(
+    api, plane, installed, start_operator, namespace, make_backend, wait_for
+):
+    def trusted():
+        policy = api.get("ConfigMap", namespace, "smol-limiter")
+        return policy and json.loads(policy["data"]["policy.json"])["trustedKeys"]
+
+    flags = ("--namespace", namespace, "--watch-namespaces", namespace)
+    operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
+    api.apply(make_backend(namespace))
+    wait_for(lambda: api.get("Deployment", namespace, "smol"), "Deployment")
+    before = trusted()
+    assert before == [api.get("Secret", namespace, "penstock-push-key")["data"]["public"]]
+    assert operator.stop() == 0
+    template = api.get("Deployment", namespace, "smol")["spec"]["template"]
+    api.delete("Secret", namespace, "penstock-push-key")
+    operator = start_operator(*flags, kubeconfig=plane.kubeconfig).until_ready()
+    wait_for(lambda: trusted() != before, "another key")
+    assert trusted() == [api.get("Secret", namespace, "penstock-push-key")["data"]["public"]]
+    assert api.get("Deployment", namespace, "smol")["spec"]["template"] == template
     assert operator.stop() == 0
 
 

@@ -236,3 +236,25 @@ async def test_it_is_given_back_even_when_a_renewal_had_arrived_unheard(make, le
     lease.record = Record(holder="a", duration=15, version="renewed unheard")
     await elector.release()
     assert lease.record.holder == ""
+
+
+async def test_each_leader_counts_more_changes_of_hands_than_the_one_before(make, lease):
+    first, second = make("a"), make("b")
+    await first.acquire()
+    assert first.transitions == 0
+    await first.release()
+    await second.acquire()
+    assert second.transitions == 1 == lease.record.transitions
+    await second.release()
+    third = make("c")
+    await third.acquire()
+    assert third.transitions == 2
+
+
+async def test_a_lease_that_was_deleted_counts_anew(make, lease):
+    first, second = make("a"), make("b")
+    await first.acquire()
+    await first.release()
+    lease.record = None
+    await second.acquire()
+    assert second.transitions == 0

@@ -66,7 +66,7 @@ class LameApiServer:
             obj["metadata"] |= {"uid": obj["metadata"]["name"], "resourceVersion": str(self._version)}
             self._kept[f"{request.path}/{obj['metadata']['name']}" if request.method == "POST" else request.path] = obj
             return web.json_response(obj)
-        if request.path.rpartition("/")[2] in ("v1", "penstock-operator", "penstock-drain-key"):
+        if request.path.rpartition("/")[2] in ("v1", "penstock-operator", "penstock-drain-key", "penstock-push-key"):
             kept = self._kept.get(request.path, {"kind": "Status", "message": "not found"})
             return web.json_response(kept, status=200 if request.path in self._kept else 404)
         return web.json_response(self._fixed.get(request.path, {"metadata": {"resourceVersion": "1"}, "items": []}))

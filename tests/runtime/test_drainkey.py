@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from penstock.runtime.drainkey import DrainKeyUnusable, ensure
+from penstock.runtime.drainkey import SECRET_NAME, DrainKeyUnusable, ensure
 
 
 def secret(content):
@@ -17,12 +17,12 @@ def key(letter):
 
 async def test_it_is_made_when_there_is_none(store):
     assert await ensure(store, "p", random_bytes=lambda count: b"n" * count) == b"n" * 32
-    assert store.secret["metadata"]["namespace"] == "p"
-    assert store.secret["data"] == {"key": key(b"n")}
+    assert store.secrets[SECRET_NAME]["metadata"]["namespace"] == "p"
+    assert store.secrets[SECRET_NAME]["data"] == {"key": key(b"n")}
 
 
 async def test_an_existing_one_is_used_and_nothing_is_written(store):
-    store.secret = secret(key(b"o"))
+    store.put(secret(key(b"o")))
     assert await ensure(store, "p", random_bytes=lambda count: b"n" * count) == b"o" * 32
     assert store.creates == 0
 
@@ -36,8 +36,8 @@ async def test_of_two_operators_the_second_uses_the_first_one_s(store):
     "content", ["", "not base64!", base64.b64encode(b"short").decode()], ids=["empty", "not base64", "too short"]
 )
 async def test_one_that_is_none_is_refused_and_left_alone(store, content):
-    store.secret = secret(content)
+    store.put(secret(content))
     with pytest.raises(DrainKeyUnusable, match=r"p/penstock-drain-key must hold 32 bytes"):
         await ensure(store, "p", random_bytes=lambda count: b"n" * count)
-    assert store.secret == secret(content)
+    assert store.secrets[SECRET_NAME] == secret(content)
     assert store.creates == 0

@@ -19,7 +19,17 @@ async def leader(store):
     queue, cache = WorkQueue(), Cache()
     metrics = Metrics(queue, cache, leading=lambda: True, oldest_watch=lambda: 0.0)
     settings = OperatorSettings(image="penstock:1")
-    leader = Leader(store, cache, queue, settings, Discovery(store), instance="x", metrics=metrics)
+    leader = Leader(
+        store,
+        cache,
+        queue,
+        settings,
+        Discovery(store),
+        instance="x",
+        metrics=metrics,
+        may_push=lambda: True,
+        epoch=lambda: 0,
+    )
     await leader.prepare()
     return leader
 

@@ -123,6 +123,11 @@ class Candidacy:
         self._seen: Record | None = None
         self._changed_at = 0.0
 
+    @property
+    def transitions(self) -> int:
+        """How often the Lease had changed hands when it was seen last; 0 before, and again when it was deleted."""
+        return self._seen.transitions if self._seen else 0
+
     def observe(self, record: Record | None, *, now: float) -> Step:
         """Take note of what the Lease says and return what to do about it."""
         if self._seen != record:

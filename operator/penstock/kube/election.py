@@ -75,6 +75,11 @@ class Elector:
         """Whether the Lease could be read or written within the last duration."""
         return self._clock() - self._looked_at < self._timing.duration
 
+    @property
+    def transitions(self) -> int:
+        """How often the Lease has changed hands: who leads later has more, unless the Lease was deleted."""
+        return self._candidacy.transitions
+
     async def acquire(self) -> None:
         """Wait until this process leads; however long the API server is away.
 

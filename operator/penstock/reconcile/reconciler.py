@@ -16,18 +16,20 @@ from datetime import UTC, datetime
 from penstock.api.backend import LLMBackend
 from penstock.api.conditions import Reason
 from penstock.api.errors import InvalidBackend
+from penstock.fleet.loop import Fleet
 from penstock.kube.client import Client
 from penstock.kube.errors import KubeError, TooManyRequests
-from penstock.kube.kinds import LLM_BACKEND
+from penstock.kube.kinds import LLM_BACKEND, POD
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.children import Children
+from penstock.reconcile.fleettarget import fleet_target
 from penstock.reconcile.hindrance import Blocked, Gone
 from penstock.reconcile.outcome import Done, Failed, Outcome, RequeueAfter
 from penstock.reconcile.patience import TELL_SECONDS, Patience, look_again_seconds
 from penstock.reconcile.report import SETTLE_SECONDS, Report, Reporter, soonest
 from penstock.reconcile.templates import Templates
 from penstock.reconcile.turns import Turns
-from penstock.resources import children
+from penstock.resources import children, configmap
 from penstock.resources.facts import UNKNOWN, ClusterFacts
 from penstock.resources.objects import Key, Object, is_terminating
 from penstock.resources.settings import BuildSettings
@@ -66,6 +68,7 @@ class Reconciler:
         max_concurrent_rollouts: How many backends may be replacing replicas at a time before an upgrade has to wait.
         settle_seconds: How long after a write of status a sharper picture waits.
         announce: Told of a backend and what of it is worth an Event.
+        fleet: Told of backends and their replicas; its limits are in their status.
         now: The wall clock, for conditions.
         clock: A clock that never goes back, in seconds.
     """
@@ -80,6 +83,7 @@ class Reconciler:
         max_concurrent_rollouts: int = MAX_CONCURRENT_ROLLOUTS,
         settle_seconds: float = SETTLE_SECONDS,
         announce: Callable[[Object, Transition], None] = lambda _backend, _transition: None,
+        fleet: Fleet | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -88,11 +92,19 @@ class Reconciler:
         self._settings = settings
         self._read_facts = facts
         self._announce = announce
+        self._fleet = fleet
         self._now = now
         self._children = Children(client, cache, clock=clock)
         self._patience: Patience[Key] = Patience(clock)
         self._templates = Templates(client, cache, Turns(cache, maximum=max_concurrent_rollouts))
-        self._reporter = Reporter(client, cache, settle_seconds=settle_seconds, now=now, clock=clock)
+        self._reporter = Reporter(
+            client,
+            cache,
+            settle_seconds=settle_seconds,
+            view=fleet.view if fleet is not None else lambda _key: None,
+            now=now,
+            clock=clock,
+        )
 
     @property
     def _facts(self) -> ClusterFacts:
@@ -107,6 +119,8 @@ class Reconciler:
             self._templates.forget(key)
             self._reporter.forget(key)
             self._patience.over(key)
+            if self._fleet is not None:
+                self._fleet.forget(key)
             return Done()
         try:
             return await self._pass(key, raw)
@@ -129,6 +143,9 @@ class Reconciler:
                 # What follows would report the old spec under the new one's generation.
                 return RequeueAfter(AT_ONCE_SECONDS)
             raw = first.backend
+        if self._fleet is not None:
+            pods = self._cache.of_backend(key, POD)
+            self._fleet.observe(key, fleet_target(backend, pods, policy=configmap.policy(backend, self._settings)))
         result = await self._act(key, raw, backend)
         report = await self._report(key, raw, backend, trouble=result.trouble, applied=result.applied)
         return _outcome(result.outcome, self._announced(report))

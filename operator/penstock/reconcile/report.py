@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 
 from penstock.api.backend import LLMBackend
 from penstock.api.conditions import ConditionType
+from penstock.fleet.target import FleetView
 from penstock.kube.client import Client
 from penstock.kube.errors import Conflict, NotFound
 from penstock.kube.kinds import DEPLOYMENT, LLM_BACKEND, POD
@@ -74,6 +75,7 @@ class Reporter:
         client: The API server.
         cache: What was observed; own writes are entered at once.
         settle_seconds: See `SETTLE_SECONDS`.
+        view: What the slow loop knows of a backend.
         now: The wall clock, for conditions.
         clock: A clock that never goes back, in seconds.
     """
@@ -84,12 +86,14 @@ class Reporter:
         cache: Cache,
         *,
         settle_seconds: float = SETTLE_SECONDS,
+        view: Callable[[Key], FleetView | None] = lambda _key: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._cache = cache
         self._settle_seconds = settle_seconds
+        self._view = view
         self._now = now
         self._clock = clock
         reads = OptionalReads(now=clock)
@@ -132,6 +136,7 @@ class Reporter:
             applied=applied,
             pod_monitors=facts.pod_monitors,
             revision=_annotation(deployment, REVISION_ANNOTATION),
+            fleet=self._view(key),
         )
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = assess(backend, observation, now=now)

@@ -169,6 +169,8 @@ class Operator:
                 keeper.discovery,
                 instance=identity,
                 metrics=self._metrics,
+                may_push=lambda: elector.fence.open,
+                epoch=lambda: elector.transitions,
             )
             leading = asyncio.create_task(self._lead(elector, leader), name="election")
             stack.push_async_callback(_end, leading)

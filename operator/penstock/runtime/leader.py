@@ -1,4 +1,4 @@
-"""What only the leader does: it keeps the drain key, and works on the queue.
+"""What only the leader does: it keeps the installation's keys, and works on the queue.
 
 The queue has been filled since the process began, by the first list and by every event, so a replica that takes over
 looks at every backend at once.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from collections.abc import Callable
 
 from penstock.api.engine import EngineType
 from penstock.kube.client import Client
-from penstock.kube.errors import KubeError
 from penstock.kube.events import Recorder
 from penstock.reconcile.backoff import Backoff
 from penstock.reconcile.cache import Cache
@@ -24,9 +22,10 @@ from penstock.reconcile.reconciler import Reconciler
 from penstock.reconcile.worker import work
 from penstock.resources.objects import Key, Object
 from penstock.resources.settings import BuildSettings
-from penstock.runtime import drainkey
+from penstock.runtime.installationkeys import InstallationKeys
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.settings import OperatorSettings
+from penstock.runtime.slowloop import SlowLoop
 from penstock.runtime.supervision import first_end
 from penstock.status.change import Transition
 
@@ -46,6 +45,8 @@ class Leader:
         discovery: What the cluster serves.
         instance: Name of this process.
         metrics: Told of every reconcile and Event.
+        may_push: Whether this operator leads, right now.
+        epoch: How often the Lease has changed hands.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Leader:
         *,
         instance: str,
         metrics: Metrics,
+        may_push: Callable[[], bool],
+        epoch: Callable[[], int],
     ) -> None:
         self._client = client
         self._cache = cache
@@ -65,17 +68,19 @@ class Leader:
         self._settings = settings
         self._discovery = discovery
         self._metrics = metrics
+        self._may_push = may_push
+        self._epoch = epoch
         self._recorder = Recorder(client, instance=instance, observe=metrics.recorded)
-        self._drain_key = b""
+        self._keys = InstallationKeys(client, settings.namespace, interval_seconds=settings.resync_seconds)
         self._grace_seconds = WORKERS_STOP_SECONDS
 
     async def prepare(self) -> None:
-        """Read the drain key, or make it.
+        """Read the installation's keys, or make them.
 
         Raises:
-            KubeError: It cannot be read or made.
+            KubeError: One cannot be read or made.
         """
-        self._drain_key = await self._ensured(secrets.token_bytes)
+        await self._keys.prepare()
 
     async def run(self) -> None:
         """Work until cancelled; then what is under way is finished, within seconds.
@@ -83,6 +88,11 @@ class Leader:
         Raises:
             TaskEnded: A task of which the work depends has ended.
         """
+        assert self._keys.push is not None  # noqa: S101 - prepared
+        slow_loop = SlowLoop(
+            self._settings, self._keys.push, may_push=self._may_push, epoch=self._epoch, changed=self._queue.add
+        )
+        self._metrics.watch_fleet(slow_loop.fleet.views, slow_loop.pusher)
         reconciler = Reconciler(
             self._client,
             self._cache,
@@ -90,9 +100,10 @@ class Leader:
             facts=lambda: self._discovery.facts,
             max_concurrent_rollouts=self._settings.max_concurrent_rollouts,
             announce=self._announce,
+            fleet=slow_loop.fleet,
         )
         recording = asyncio.create_task(self._recorder.run(), name="recorder")
-        keeping = asyncio.create_task(self._keep_drain_key(), name="drain-key")
+        keeping = asyncio.create_task(self._keys.keep(), name="keys")
         backoff: Backoff[Key] = Backoff(random=random.random)
         workers = [
             asyncio.create_task(
@@ -105,6 +116,7 @@ class Leader:
             await first_end((keeping, recording, *workers))
         finally:
             self._queue.close()
+            await slow_loop.close()
             _done, late = await asyncio.wait(workers, timeout=self._grace_seconds)
             for task in (keeping, recording, *late):
                 task.cancel()
@@ -119,32 +131,12 @@ class Leader:
         images = {EngineType.VLLM: settings.default_vllm_image, EngineType.LLAMA_CPP: settings.default_llama_cpp_image}
         return BuildSettings(
             limiter_image=settings.image,
-            drain_key=self._drain_key,
+            drain_key=self._keys.drain,
             platform=settings.platform,
             default_images={engine: image for engine, image in images.items() if image},
             namespace=settings.namespace,
+            push_public_keys=(self._keys.push.public,) if self._keys.push else (),
         )
 
     def _announce(self, backend: Object, transition: Transition) -> None:
         self._recorder.record(backend, reason=transition.reason, message=transition.message, warning=transition.warning)
-
-    async def _keep_drain_key(self) -> None:
-        """Put a deleted drain key back: an operator that starts without it makes another, which rolls all replicas."""
-        told = False
-        while True:
-            await asyncio.sleep(self._settings.resync_seconds)
-            try:
-                found = await self._ensured(lambda _count: self._drain_key)
-            except KubeError as error:
-                _log.warning("the drain key could not be looked at and is tried again later: %s", error)
-                continue
-            if found != self._drain_key and not told:
-                told = True
-                _log.warning(
-                    "Secret %s/%s holds another drain key than this operator works with; a restart takes it over",
-                    self._settings.namespace,
-                    drainkey.SECRET_NAME,
-                )
-
-    async def _ensured(self, random_bytes: Callable[[int], bytes]) -> bytes:
-        return await drainkey.ensure(self._client, self._settings.namespace, random_bytes=random_bytes)

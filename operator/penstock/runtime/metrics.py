@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from penstock.api.conditions import ConditionStatus, ConditionType
+from penstock.fleet.push import Pusher
+from penstock.fleet.target import FleetView
 from penstock.kube.kinds import LLM_BACKEND
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
 from penstock.resources.objects import Key, Object
+from penstock.runtime.fleetmetrics import FleetMetrics
 
 PREFIX = "penstock_operator"
 
@@ -72,6 +75,12 @@ class Metrics:
         )
         watch.set_function(oldest_watch)
         self.registry.register(_Backends(cache))
+        self._fleet = FleetMetrics()
+        self.registry.register(self._fleet)
+
+    def watch_fleet(self, views: Callable[[], Mapping[Key, FleetView]], pusher: Pusher) -> None:
+        """Show the slow loop from now on."""
+        self._fleet.views, self._fleet.pusher = views, pusher
 
     def reconciled(self, outcome: str, seconds: float) -> None:
         """Count a reconcile."""

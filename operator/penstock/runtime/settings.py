@@ -63,6 +63,26 @@ class OperatorSettings(BaseModel):
     """Backends that may be rolled at the same time because of an upgrade of Penstock. It concerns backends with
     `upgradePolicy: Rolling`; the next one begins when one of them is complete."""
 
+    slow_loop_interval_seconds: Annotated[float, Field(ge=0.5, le=600)] = 15.0
+    """Seconds between two rounds of the slow loop, in which signals are read and limits pushed to replicas. Each wait
+    is varied by a tenth."""
+
+    prometheus_url: str = ""
+    """Address of Prometheus' API, such as http://prometheus.monitoring:9090. Without it engines are watched through
+    their limiters, which tell the same, a second old."""
+
+    prometheus_headers: tuple[Annotated[str, Field(pattern=r"^[!#-'*+.^_`|~0-9A-Za-z-]+=[^\r\n]*$")], ...] = ()
+    """Headers of queries, NAME=VALUE, separated by commas; for a tenant: X-Scope-OrgID=team-a."""
+
+    prometheus_token_file: Path | None = None
+    """File with a bearer token for Prometheus. It is read again for each query."""
+
+    prometheus_ca_file: Path | None = None
+    """File with the certificates that Prometheus' own is judged by; the system's without it."""
+
+    prometheus_timeout_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5.0
+    """Seconds that Prometheus is waited for; then the limiters are read instead."""
+
     kubeconfig: Path | None = None
     """Kubeconfig to use. Without it: $KUBECONFIG, then the pod's service account, then ~/.kube/config."""
 

@@ -29,6 +29,7 @@ from penstock.resources.engine import CONTAINER
 from penstock.resources.labels import selector
 from penstock.resources.objects import Object
 from penstock.status import cause
+from penstock.status.admission import admission_status, signals_fresh
 from penstock.status.conditions import Statement, condition_of, conditions
 from penstock.status.observation import Observation
 from penstock.status.rollout import Rollout, rollout_of
@@ -50,6 +51,9 @@ def assess(backend: LLMBackend | None, observation: Observation, *, now: str) ->
     wanted = backend.spec.wanted_replicas if backend is not None else None
     statements = [*_progress(backend, observation, rollout), _available(rollout, wanted)]
     previous = observation.previous
+    fresh = signals_fresh(observation.fleet) if observation.fleet is not None else None
+    if fresh is not None:
+        statements.append(fresh)
     status: Object = {
         "observedGeneration": observation.generation,
         "conditions": conditions(statements, previous=previous, generation=observation.generation, now=now),
@@ -57,6 +61,9 @@ def assess(backend: LLMBackend | None, observation: Observation, *, now: str) ->
         "readyReplicas": rollout.ready,
         "updatedReplicas": rollout.updated,
     }
+    admission = admission_status(observation.fleet, previous, now=now)
+    if admission:
+        status["admission"] = admission
     if observation.revision is not None and rollout.seen:  # before that nothing runs it, and it is not worth a write
         status["rollout"] = {"currentRevision": observation.revision}
     if backend is None:

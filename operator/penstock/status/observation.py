@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.fleet.target import FleetView
 from penstock.resources.objects import Object
 from penstock.status.trouble import Trouble
 
@@ -24,6 +25,7 @@ class Observation:
         claims: The PersistentVolumeClaims that the spec names, as far as they were read; None where there is none.
         events: Events of pods that are stuck, as far as they were read.
         pod_monitors: Whether the cluster serves PodMonitors.
+        fleet: What the slow loop knows; None while it knows nothing yet.
         unreadable: What could not be read for want of a right, in words of RBAC: `list events`.
     """
 
@@ -37,4 +39,5 @@ class Observation:
     claims: Mapping[str, Object | None] = field(default_factory=dict)
     events: Sequence[Object] = ()
     pod_monitors: bool = True
+    fleet: FleetView | None = None
     unreadable: Sequence[str] = ()

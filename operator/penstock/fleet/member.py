@@ -1,0 +1,209 @@
+"""One backend in the slow loop: what is known of it, a round, and a push.
+
+A round reads both sources at the same time: limiters always, since only they know of their queues, and Prometheus where
+there is one. What Prometheus knows of an engine wins; what it does not know the limiters tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from penstock.api.admission import AdaptiveMode
+from penstock.api.push import Decision, PushedLimits, PushResult
+from penstock.api.status import SignalOrigin
+from penstock.fleet import law
+from penstock.fleet.pressure import pressure_of
+from penstock.fleet.push import Target
+from penstock.fleet.signals import NOTHING, Away, Replica, ReplicaSignals, SignalSource, Subject
+from penstock.fleet.target import FleetTarget, FleetView
+
+_log = logging.getLogger(__name__)
+
+
+class Pushes(Protocol):
+    """Sends limits; see `fleet.push.Pusher`."""
+
+    async def push(self, target: Target, limits: PushedLimits, *, ttl_seconds: float) -> PushResult:
+        """Push to one replica; never raises."""
+
+    def forget(self, pod_uid: str) -> None:
+        """A replica is gone."""
+
+
+class Member:
+    """See the module's docstring.
+
+    Attributes:
+        name: For the log.
+        target: The backend as the reconciler sees it.
+        view: What the last round has made of it; None before the first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        namespace: str,
+        target: FleetTarget,
+        *,
+        direct: SignalSource,
+        prometheus: SignalSource | None,
+        pushes: Pushes,
+        ttl_seconds: float,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.view: FleetView | None = None
+        self._namespace = namespace
+        self._direct = direct
+        self._prometheus = prometheus
+        self._pushes = pushes
+        self._ttl_seconds = ttl_seconds
+        self._verdict = law.Verdict(law.Rate(), law.Rule.IDLE, None)
+        self._boots: dict[str, str] = {}
+        self._reached = 0
+        self._rounds = 0
+        self._rules: Counter[str] = Counter()
+        self._limited_by = law.Rule.TRACKING
+
+    async def round(self) -> None:
+        """Read, decide, push."""
+        target = self.target
+        ready = target.ready
+        subject = Subject(namespace=self._namespace, engine=target.engine, replicas=ready)
+        near, far = await asyncio.gather(self._direct.read(subject), self._ask_prometheus(subject))
+        told, trouble = far
+        self._boots = {name: one.boot_id for name, one in near.items() if one.boot_id is not None}
+        signals = {one.name: _merged(told.get(one.name), near.get(one.name)) for one in ready}
+        targets = target.admission.adaptive.targets
+        sight = law.Sight(
+            pressures=[pressure_of(one, targets, target.engine) for one in signals.values()],
+            admitted_per_second=_admitted(signals),
+            adaptive=target.admission.adaptive.mode is AdaptiveMode.AUTO,
+        )
+        if not self._rounds:
+            self._take_over(signals)
+        before, self._verdict = self._verdict, law.decide(self._verdict.rate, sight)
+        self._rounds += 1
+        self._rules[self._verdict.rule] += 1
+        self._limited_by = self._limiting()
+        if before.rule is not self._verdict.rule and self._rounds > 1:
+            self._tell()
+        await self.push()
+        self.view = FleetView(
+            rate=self._verdict.rate,
+            rule=self._verdict.rule,
+            limited_by=self._limited_by,
+            pressure=self._verdict.pressure,
+            origin=self._origin(told, ready),
+            limit_per_replica=_limit(signals),
+            prometheus=trouble or self._missing(told, ready),
+            answers=not trouble,
+            reached=self._reached,
+            ready=len(ready),
+            rules=dict(self._rules),
+        )
+
+    async def push(self) -> None:
+        """Push what is in force to every ready replica; before the first round nobody knows what that is."""
+        if not self._rounds:
+            return
+        ready = self.target.ready
+        results = await asyncio.gather(*(self._push(one, ready) for one in ready))
+        self._reached = sum(result is PushResult.APPLIED for result in results)
+
+    async def _push(self, replica: Replica, ready: tuple[Replica, ...]) -> PushResult:
+        verdict, rate = self._verdict, self._verdict.rate
+        pressure = verdict.pressure
+        limits = PushedLimits(
+            rate_per_second=rate.per_second / len(ready) if rate.binds and rate.per_second is not None else None,
+            share=1 / len(ready),
+            peers=tuple(one.address for one in ready if one is not replica),
+            policy=self.target.policy,
+            decision=Decision(
+                rule=verdict.rule,
+                signal=pressure.signal if pressure else None,
+                value=round(pressure.value, 4) if pressure else None,
+                age_seconds=round(pressure.age_seconds, 3) if pressure else None,
+            ),
+        )
+        target = Target(
+            backend_uid=self.target.uid,
+            pod_uid=replica.uid,
+            address=replica.address,
+            boot_id=self._boots.get(replica.name),
+        )
+        return await self._pushes.push(target, limits, ttl_seconds=self._ttl_seconds)
+
+    def forget_pods(self, gone: set[str]) -> None:
+        """Pods with these uids are gone."""
+        for uid in gone:
+            self._pushes.forget(uid)
+
+    async def _ask_prometheus(self, subject: Subject) -> tuple[Mapping[str, ReplicaSignals], str]:
+        """Return what Prometheus knows, and why it knows nothing."""
+        if self._prometheus is None or not subject.replicas:
+            return {}, ""
+        try:
+            return await self._prometheus.read(subject), ""
+        except Away as away:
+            return {}, str(away)
+
+    def _origin(self, told: Mapping[str, ReplicaSignals], ready: tuple[Replica, ...]) -> SignalOrigin:
+        if not self._verdict.rate.fresh:
+            return SignalOrigin.STALE
+        known = sum(told.get(one.name, NOTHING).of_engine for one in ready)
+        return SignalOrigin.PROMETHEUS if ready and 2 * known >= len(ready) else SignalOrigin.DIRECT
+
+    def _missing(self, told: Mapping[str, ReplicaSignals], ready: tuple[Replica, ...]) -> str:
+        if self._prometheus is None or not ready or any(told.get(one.name, NOTHING).of_engine for one in ready):
+            return ""
+        return "Prometheus has no current series of this backend's engines"
+
+    def _take_over(self, signals: Mapping[str, ReplicaSignals]) -> None:
+        """Begin with what another leader has pushed, where that still binds."""
+        rates = [one.pushed_rate for one in signals.values() if one.pushed_rate is not None]
+        if rates:
+            per_second = sum(rates) / len(rates) * len(signals)
+            rate = law.Rate(per_second=per_second, before=per_second * law.HEADROOM, seen=per_second)
+            self._verdict = law.Verdict(rate, law.Rule.HOLD, None)
+
+    def _limiting(self) -> law.Rule:
+        """Return the rule that made R what it is: while R does not bind, which rule looked last is no news."""
+        rule = self._verdict.rule
+        if not self._verdict.rate.binds:
+            return law.Rule.FIXED if rule is law.Rule.FIXED else law.Rule.TRACKING
+        return rule if rule in law.CHANGING else self._limited_by
+
+    def _tell(self) -> None:
+        """Log that another rule decides."""
+        rate, pressure = self._verdict.rate, self._verdict.pressure
+        level = logging.INFO if rate.binds or self._verdict.rule is law.Rule.RECOVERED else logging.DEBUG
+        _log.log(
+            level,
+            "%s: admission rate %.2f/s by rule %s, %s",
+            self.name,
+            rate.per_second or 0.0,
+            self._verdict.rule,
+            f"{pressure.signal} is {pressure.value:.4g}, {pressure.age_seconds:.0f} s old" if pressure else "no signal",
+        )
+
+
+def _merged(told: ReplicaSignals | None, near: ReplicaSignals | None) -> ReplicaSignals:
+    return (told or NOTHING).or_else(near or NOTHING)
+
+
+def _admitted(signals: Mapping[str, ReplicaSignals]) -> float | None:
+    """Return the requests per second of all replicas together, as far as all are known."""
+    rates = [one.admitted_per_second for one in signals.values()]
+    known = [rate.value for rate in rates if rate is not None]
+    return sum(known) if known and len(known) == len(rates) else None
+
+
+def _limit(signals: Mapping[str, ReplicaSignals]) -> int | None:
+    limits = [one.limit.value for one in signals.values() if one.limit is not None]
+    return int(statistics.median_low(limits)) if limits else None

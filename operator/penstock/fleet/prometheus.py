@@ -1,0 +1,184 @@
+"""Signals from Prometheus, asked through prometheus-api-client in threads of its own.
+
+One query per namespace and signal answers for all backends there, and those who ask at about the same time share it.
+It selects the samples of the last 60 seconds, so a series that has ended is not in the answer, and each sample comes
+with its own time. What is not a number, and what two series of one pod tell at the same time (scraped twice, or by two
+clusters), is unknown.
+
+The library blocks, so it never runs in the event loop. Whoever asks waits for a bounded time; a query that is late goes
+on alone, and until it ends its namespace is away at once for all who ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from prometheus_api_client.exceptions import PrometheusApiClientException
+from urllib3.util.retry import Retry
+
+from penstock.api.engine import EngineType
+from penstock.engines.engine import for_type
+from penstock.engines.facts import Aggregation, MetricName
+from penstock.fleet.signals import Away, ReplicaSignals, Signal, Subject
+
+OLDEST_SECONDS = 60
+THREADS = 8
+SHARED_SECONDS = 2.0
+"""How long an answer counts for others who ask, at most."""
+
+_Values = dict[str, dict[str, Signal]]
+"""By pod, then by signal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """How Prometheus is reached.
+
+    Attributes:
+        url: Where its API is.
+        headers: Sent with each query, such as a tenant's.
+        bearer_token_file: File with a token, read again for each query; None for none.
+        ca_file: What its certificate is judged by; None for the system's.
+        timeout_seconds: For a query.
+        shared_seconds: How long an answer counts for others; shorter than a round, else the next one gets it too.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    bearer_token_file: Path | None = None
+    ca_file: Path | None = None
+    timeout_seconds: float = 5.0
+    shared_seconds: float = SHARED_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    task: asyncio.Future[_Values]
+    at: float
+
+
+class PrometheusSource:
+    """See the module's docstring."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="prometheus")
+        self._local = threading.local()
+        self._asked: dict[tuple[str, EngineType], _Asked] = {}
+
+    async def read(self, subject: Subject) -> Mapping[str, ReplicaSignals]:
+        """See `SignalSource`."""
+        loop = asyncio.get_running_loop()
+        key, now = (subject.namespace, subject.engine), loop.time()
+        asked = self._asked.get(key)
+        if asked is None or (asked.task.done() and now - asked.at > self._connection.shared_seconds):
+            task = loop.run_in_executor(self._threads, self._fetch, *key)
+            asked = self._asked[key] = _Asked(task, now)
+        patience = max(0.0, asked.at + self._connection.timeout_seconds - now)
+        done, _ = await asyncio.wait((asked.task,), timeout=patience)
+        if not done:
+            asked.task.add_done_callback(_heard)
+            raise Away(f"Prometheus has not answered within {self._connection.timeout_seconds:g} s")
+        values = asked.task.result()
+        names = {one.name for one in subject.replicas}
+        return {
+            pod: ReplicaSignals(
+                waiting=found.get("waiting"),
+                running=found.get("running"),
+                kv_cache_percent=found.get("kv_cache_percent"),
+            )
+            for pod, found in values.items()
+            if pod in names
+        }
+
+    def close(self) -> None:
+        """Ask no more; what is under way ends by its time-out."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _fetch(self, namespace: str, engine: EngineType) -> _Values:
+        """Ask for all signals of a namespace; runs in a thread."""
+        metrics = for_type(engine).facts.metrics
+        wanted = {"waiting": metrics.waiting, "running": metrics.running, "kv_cache_percent": metrics.kv_cache_used}
+        found: _Values = {}
+        for name, metric in wanted.items():
+            if metric is None:
+                continue
+            for pod, signal in signals_in(self._query(namespace, metric), metric, now=time.time()).items():
+                scaled = signal._replace(value=100 * signal.value) if name == "kv_cache_percent" else signal
+                found.setdefault(pod, {})[name] = scaled
+        return found
+
+    def _query(self, namespace: str, metric: MetricName) -> object:
+        names = "|".join(metric.names)
+        query = f'{{__name__=~"{names}",namespace="{namespace}"}}[{OLDEST_SECONDS}s]'
+        try:
+            client = self._client()
+            return client.custom_query(query, timeout=self._connection.timeout_seconds)
+        except (requests.RequestException, PrometheusApiClientException, OSError, ValueError, KeyError) as error:
+            raise Away(f"Prometheus cannot be asked: {_brief(error)}") from None
+
+    def _client(self) -> PrometheusConnect:
+        connection = self._connection
+        client: PrometheusConnect | None = getattr(self._local, "client", None)
+        if client is None:
+            session = requests.Session()
+            session.trust_env = False  # what is configured counts, and no file of this machine
+            session.verify = str(connection.ca_file) if connection.ca_file else True
+            client = PrometheusConnect(
+                url=connection.url.rstrip("/"),
+                session=session,
+                retry=Retry(total=0),
+                timeout=connection.timeout_seconds,
+            )
+            self._local.client = client
+        headers = dict(connection.headers)
+        if connection.bearer_token_file is not None:
+            headers["Authorization"] = f"Bearer {connection.bearer_token_file.read_text().strip()}"
+        client.headers = headers
+        return client
+
+
+def signals_in(result: object, metric: MetricName, *, now: float) -> dict[str, Signal]:
+    """Return by pod what the result of a range selector tells; what cannot be understood is left out."""
+    by_pod: dict[str, dict[str, dict[str, Signal | None]]] = {}
+    for series in result if isinstance(result, list) else ():
+        try:
+            labels, (at, text) = series["metric"], series["values"][-1]
+            pod, name, part = labels["pod"], labels["__name__"], labels.get("engine", "")
+            signal = Signal(float(text), min(max(0.0, now - float(at)), OLDEST_SECONDS))
+        except (KeyError, IndexError, TypeError, ValueError):
+            continue
+        parts = by_pod.setdefault(pod, {}).setdefault(name, {})
+        parts[part] = None if part in parts or not math.isfinite(signal.value) else signal
+    found = {}
+    for pod, names in by_pod.items():
+        parts = next((names[name] for name in metric.names if name in names), {})
+        known = [one for one in parts.values() if one is not None]
+        if known and len(known) == len(parts):
+            values = [one.value for one in known]
+            value = sum(values) if metric.aggregation is Aggregation.SUM else max(values)
+            found[pod] = Signal(value, max(one.age_seconds for one in known))
+    return found
+
+
+def _heard(task: asyncio.Future[_Values]) -> None:
+    """Nobody waits for it any more, so nobody is told of its error."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _brief(error: Exception) -> str:
+    """Return what happened without what was sent."""
+    cause = getattr(error, "args", ())
+    return f"{type(error).__name__}" + (
+        f" ({str(cause[0])[:120]})" if isinstance(error, PrometheusApiClientException) and cause else ""
+    )

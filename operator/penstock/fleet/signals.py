@@ -1,0 +1,130 @@
+"""What is known of a replica from outside, and who finds it out.
+
+Each value is known with its age, or not at all. What is absent is unknown: nothing here ever turns into 0, since an
+engine that does not answer is not an idle one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from penstock.api.engine import EngineType
+
+
+class HeldBy(StrEnum):
+    """What makes requests wait in a replica's own queue."""
+
+    LIMIT = "limit"
+    """The engine is full, as far as the limit of requests in flight says."""
+
+    RATE = "rate"
+    """The admission rate R lets them go later."""
+
+    NONE = "none"
+    """None waits."""
+
+
+class Signal(NamedTuple):
+    """One value.
+
+    Attributes:
+        value: The value, finite.
+        age_seconds: How old it is.
+    """
+
+    value: float
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSignals:
+    """What is known of one replica; None is unknown.
+
+    Attributes:
+        waiting: Requests that wait inside the engine.
+        running: Requests that the engine works on.
+        kv_cache_percent: Used part of the engine's KV cache.
+        queue_wait_ratio: How long requests wait for the engine, as a part of what their class allows.
+        admitted_per_second: Requests for the engine that were let in.
+        limit: Requests that may be in flight.
+        held_by: What makes requests wait; of the age of `queue_wait_ratio`.
+        pushed_rate: R as pushed last and still in force, of this replica.
+        boot_id: The limiter's.
+    """
+
+    waiting: Signal | None = None
+    running: Signal | None = None
+    kv_cache_percent: Signal | None = None
+    queue_wait_ratio: Signal | None = None
+    admitted_per_second: Signal | None = None
+    limit: Signal | None = None
+    pushed_rate: float | None = None
+    held_by: HeldBy | None = None
+    boot_id: str | None = None
+
+    def or_else(self, other: ReplicaSignals) -> ReplicaSignals:
+        """Return these, with what is unknown taken from others."""
+        missing = {
+            field.name: getattr(other, field.name) for field in fields(self) if getattr(self, field.name) is None
+        }
+        return replace(self, **missing)
+
+    @property
+    def of_engine(self) -> bool:
+        """Whether anything is known of the engine itself."""
+        return any(one is not None for one in (self.waiting, self.running, self.kv_cache_percent))
+
+
+NOTHING = ReplicaSignals()
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A pod of a backend.
+
+    Attributes:
+        name: The pod's name.
+        uid: Its metadata.uid.
+        address: Its IP address; empty while it has none.
+        ready: Whether it gets requests.
+    """
+
+    name: str
+    uid: str
+    address: str
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Whose signals are asked for.
+
+    Attributes:
+        namespace: The backend's.
+        engine: Its engine.
+        replicas: Its replicas that have an address.
+    """
+
+    namespace: str
+    engine: EngineType
+    replicas: Sequence[Replica]
+
+
+class Away(Exception):  # noqa: N818 - says what happened
+    """A source as a whole does not answer; the text says how, for people."""
+
+
+class SignalSource(Protocol):
+    """Finds signals out."""
+
+    async def read(self, subject: Subject) -> Mapping[str, ReplicaSignals]:
+        """Return by pod name what is known; a replica of which nothing is known may be left out.
+
+        It answers within seconds whatever happens.
+
+        Raises:
+            Away: The source does not answer.
+        """

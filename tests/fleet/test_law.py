@@ -1,0 +1,162 @@
+"""The law of the admission rate: what each rule does, and what holds whatever is seen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.api.admission import Targets
+from penstock.api.engine import EngineType
+from penstock.fleet.law import FLOOR_PER_REPLICA, LARGEST_CHANGE, Rate, Rule, Sight, decide
+from penstock.fleet.pressure import Pressure, pressure_of
+from penstock.fleet.signals import HeldBy, ReplicaSignals, Signal
+
+
+def sight(*ratios, admitted=10.0, adaptive=True):
+    pressures = [None if one is None else Pressure(one, "waiting", 2 * one, 1.0) for one in ratios]
+    return Sight(pressures=pressures, admitted_per_second=admitted, adaptive=adaptive)
+
+
+def rounds(rate, *sights):
+    verdicts = []
+    for one in sights:
+        verdicts.append(decide(rate, one))
+        rate = verdicts[-1].rate
+    return verdicts
+
+
+CALM = sight(0.1)
+BINDING = Rate(per_second=5.0, before=12.5, seen=10.0)
+
+
+def test_without_pressure_the_rate_follows_what_is_admitted_and_binds_nobody():
+    verdict = decide(Rate(), CALM)
+    assert (verdict.rule, verdict.rate.per_second, verdict.rate.binds) == (Rule.TRACKING, 12.5, False)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rule", "expected"), [(1.5, Rule.OVERLOAD, 9.0), (5.0, Rule.SEVERE, 8.75)], ids=["overload", "severe"]
+)
+def test_two_rounds_of_pressure_lower_the_rate_by_a_tenth_and_more(ratio, rule, expected):
+    _, first, second = rounds(Rate(), CALM, sight(ratio), sight(ratio))
+    assert (first.rule, first.rate.binds) == (Rule.TRACKING, False)
+    assert (second.rule, second.rate.binds) == (rule, True)
+    assert second.rate.per_second == pytest.approx(expected)
+    assert second.rate.per_second <= 0.9 * 12.5
+
+
+def test_one_round_of_pressure_changes_nothing():
+    verdicts = rounds(Rate(), CALM, sight(5.0), CALM, sight(5.0), CALM)
+    assert {one.rule for one in verdicts} == {Rule.TRACKING}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "cuts"),
+    [((1.5, 0.1), True), ((1.5, 0.1, 0.1), False), ((1.5, 1.5, 0.1), True), ((1.5, None), True)],
+    ids=["half", "a third", "two thirds", "half, and the other unknown"],
+)
+def test_pressure_counts_when_half_of_the_replicas_have_it(ratios, cuts):
+    assert rounds(Rate(), sight(*ratios), sight(*ratios))[-1].rate.binds is cuts
+
+
+def test_after_a_cut_the_two_rounds_begin_anew():
+    rules = [one.rule for one in rounds(Rate(), *[sight(1.5)] * 5)]
+    assert rules == [Rule.TRACKING, Rule.OVERLOAD, Rule.HOLD, Rule.OVERLOAD, Rule.HOLD]
+
+
+def test_the_rate_returns_to_where_it_was_and_then_binds_no_more():
+    rate = rounds(Rate(), CALM, *[sight(1.5)] * 6)[-1].rate
+    verdicts = rounds(rate, *[sight(0.2, admitted=rate.per_second)] * 30)
+    rules = [one.rule for one in verdicts]
+    end = rules.index(Rule.RECOVERED)
+    assert set(rules[:end]) == {Rule.RECOVERY}
+    assert set(rules[end + 1 :]) == {Rule.TRACKING}
+    assert not verdicts[-1].rate.binds
+
+
+def test_between_calm_and_full_a_rate_that_binds_stays():
+    verdict = decide(BINDING, sight(0.9))
+    assert (verdict.rule, verdict.rate.per_second) == (Rule.HOLD, 5.0)
+
+
+def test_nothing_grows_while_one_replica_is_unknown():
+    assert decide(BINDING, sight(0.1, None)).rule is Rule.HOLD
+
+
+def test_without_signals_the_rate_is_held_then_decays_to_the_floor():
+    verdicts = rounds(BINDING, *[sight(None)] * 150)
+    assert [one.rule for one in verdicts[:12]] == [Rule.MISSING] * 3 + [Rule.FROZEN] * 7 + [Rule.DECAY] * 2
+    assert verdicts[9].rate.per_second == 5.0
+    assert verdicts[10].rate.per_second == pytest.approx(4.75)
+    assert verdicts[-1].rate.per_second == pytest.approx(FLOOR_PER_REPLICA)
+
+
+def test_a_rate_that_does_not_bind_never_decays():
+    assert rounds(decide(Rate(), CALM).rate, *[sight(None)] * 50)[-1].rate.per_second == 12.5
+
+
+def test_fixed_limits_are_bound_by_no_rate():
+    verdict = decide(BINDING, sight(5.0, adaptive=False))
+    assert (verdict.rule, verdict.rate.binds) == (Rule.FIXED, False)
+
+
+RATIOS = st.one_of(st.none(), st.floats(0, 50))
+SIGHTS = st.builds(
+    lambda ratios, admitted: sight(*ratios, admitted=admitted),
+    st.lists(RATIOS, max_size=5),
+    st.one_of(st.none(), st.floats(0, 1000)),
+)
+
+
+@given(st.lists(SIGHTS, max_size=60))
+def test_whatever_is_seen_the_rate_is_never_0_and_changes_by_bounded_steps(sights):
+    rate = Rate()
+    for one in sights:
+        after = decide(rate, one).rate
+        if after.binds:
+            floor = FLOOR_PER_REPLICA * max(1, len(one.pressures))
+            assert after.per_second > 0
+            if rate.binds:
+                least = (1 - LARGEST_CHANGE) * rate.per_second
+                most = max(1.3 * rate.per_second, floor)
+                assert least - 1e-9 <= after.per_second <= most + 1e-9
+                if any(pressure is None for pressure in one.pressures):
+                    assert after.per_second <= max(rate.per_second, floor)
+        rate = after
+
+
+@given(st.lists(SIGHTS, max_size=40))
+def test_whatever_was_seen_calm_frees_the_rate_in_the_end(sights):
+    rate = Rate()
+    for one in sights:
+        rate = decide(rate, one).rate
+    for _ in range(400):
+        rate = decide(rate, sight(0.1, admitted=1.0)).rate
+    assert not rate.binds
+
+
+def signals(**values):
+    held_by = values.pop("held_by", None)
+    return ReplicaSignals(held_by=held_by, **{name: Signal(value, 1.0) for name, value in values.items()})
+
+
+@pytest.mark.parametrize(
+    ("found", "targets", "engine", "expected"),
+    [
+        (signals(waiting=10), Targets(), EngineType.VLLM, ("waiting", 5.0)),
+        (signals(waiting=10), Targets(waiting_requests=20), EngineType.VLLM, ("waiting", 0.5)),
+        (signals(waiting=0, kv_cache_percent=95), Targets(), EngineType.VLLM, ("kvCachePercent", 95 / 85)),
+        (signals(kv_cache_percent=95), Targets(kv_cache_percent=99), EngineType.VLLM, ("kvCachePercent", 95 / 99)),
+        (signals(queue_wait_ratio=1.2, held_by=HeldBy.LIMIT), Targets(), EngineType.VLLM, ("queueWait", 1.2)),
+        (signals(queue_wait_ratio=1.2, waiting=1, held_by=HeldBy.RATE), Targets(), EngineType.VLLM, ("waiting", 0.5)),
+        (signals(running=9, limit=4), Targets(), EngineType.LLAMA_CPP, ("slots", 1.0)),
+        (signals(running=1, limit=4), Targets(), EngineType.LLAMA_CPP, ("slots", 0.25)),
+    ],
+    ids=["waiting", "other target", "KV", "KV with another target", "own queue", "held by R", "slots full", "slots"],
+)
+def test_pressure_is_the_largest_of_what_is_known(found, targets, engine, expected):
+    pressure = pressure_of(found, targets, engine)
+    assert (pressure.signal, pressure.ratio) == (expected[0], pytest.approx(expected[1]))
+
+
+def test_of_nothing_known_follows_no_pressure():
+    assert pressure_of(ReplicaSignals(), Targets(), EngineType.VLLM) is None
