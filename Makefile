@@ -110,6 +110,18 @@ test-kind: env ## The kind driver itself, for real (its node image takes some mi
 bench-relay: env ## The relay beside nginx, haproxy, Envoy, an aiohttp proxy and no proxy
 	@$(PYTHON) -m bench.relay $(ARGS)
 
+.PHONY: bench-limiter
+bench-limiter: env ## The limiter's promises: refusals, fairness, quotas, aborts, uploads, price (ARGS="--only fairness")
+	@$(PYTHON) -m bench.limiter $(ARGS)
+
+.PHONY: fuzz
+fuzz: env ## Hostile bytes at the limiter's parsers and at the live relay, from both sides, for 10 minutes
+	@$(PYTHON) -m bench.limiter.fuzz $(ARGS)
+
+.PHONY: soak
+soak: env ## An hour of mixed traffic, aborts and reloads; fails when memory, descriptors or counts drift
+	@$(PYTHON) -m bench.limiter.soak $(ARGS)
+
 .PHONY: bench-operator
 bench-operator: env ## The operator on a real API server: scale, quiet, repair, writes, faults (ARGS="--only quiet")
 	@$(PYTHON) -m bench.operator $(ARGS)
