@@ -22,7 +22,7 @@ because there are many replicas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
@@ -50,48 +50,44 @@ NEVER = Check(inf)
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much a meter lets pass.
+    """How much a meter lets pass; what follows from it is worked out once, since every request needs it.
 
     Attributes:
         limit: Tokens per window, for all replicas together.
         window_seconds: Length of the window.
         burst: Tokens that may pass at once, for the two buckets only; None means `limit`.
         share: The part of this replica, 0 to 1.
+        largest: The cost of the largest request that can ever pass.
+        window_ticks: The window in microseconds.
+        limit_units: This replica's part of `limit` in millionths of a token: never 0, so that every debt is paid.
+        capacity_units: This replica's part of what may pass at once, likewise.
+        shown: The tokens that a client may count on when everything is there, at least 1.
     """
 
     limit: int
     window_seconds: int
     burst: int | None = None
     share: float = 1.0
+    largest: int = field(init=False, repr=False, compare=False)
+    window_ticks: int = field(init=False, repr=False, compare=False)
+    limit_units: int = field(init=False, repr=False, compare=False)
+    capacity_units: int = field(init=False, repr=False, compare=False)
+    shown: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise ValueError(f"a share is between 0 and 1, not {self.share}")
-
-    @property
-    def largest(self) -> int:
-        """Return the cost of the largest request that can ever pass."""
-        return self.limit if self.burst is None else self.burst
-
-    @property
-    def window_ticks(self) -> int:
-        """Return the window in microseconds."""
-        return self.window_seconds * TICKS_PER_SECOND
-
-    @property
-    def limit_units(self) -> int:
-        """Return this replica's part of `limit` in millionths of a token: never 0, so that every debt is paid."""
-        return max(1, self.limit * int(self.share * UNITS_PER_TOKEN))
-
-    @property
-    def capacity_units(self) -> int:
-        """Return this replica's part of what may pass at once, likewise."""
-        return max(1, self.largest * int(self.share * UNITS_PER_TOKEN))
-
-    @property
-    def shown(self) -> int:
-        """Return the tokens that a client may count on when everything is there, at least 1."""
-        return max(1, min(self.limit_units, self.capacity_units) // UNITS_PER_TOKEN)
+        part = int(self.share * UNITS_PER_TOKEN)
+        largest = self.limit if self.burst is None else self.burst
+        limit_units, capacity_units = max(1, self.limit * part), max(1, largest * part)
+        for name, value in (
+            ("largest", largest),
+            ("window_ticks", self.window_seconds * TICKS_PER_SECOND),
+            ("limit_units", limit_units),
+            ("capacity_units", capacity_units),
+            ("shown", max(1, min(limit_units, capacity_units) // UNITS_PER_TOKEN)),
+        ):
+            object.__setattr__(self, name, value)
 
 
 class Meter(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isinf
+from typing import NamedTuple
 
 from penstock.admission.meter import Check, Meter
 from penstock.admission.shed import Shed
@@ -13,8 +14,7 @@ Worst = tuple[RateLimit, Check] | None
 """The quota that a request would have to wait for the longest, None while there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaView:
+class QuotaView(NamedTuple):
     """One quota as a client sees it: who keeps to `remaining` and `reset_seconds` is not refused by it.
 
     Attributes:
@@ -70,11 +70,5 @@ def refusal_of(worst: tuple[RateLimit, Check], view: tuple[QuotaView, ...]) -> Q
 def view_of(quota: RateLimit, meter: Meter, now: float) -> QuotaView:
     """Return how a quota stands."""
     shown = meter.allowance.shown
-    return QuotaView(
-        name=quota.name,
-        unit=quota.unit,
-        limit=shown,
-        remaining=min(shown, meter.remaining(now)),
-        reset_seconds=meter.reset_seconds(now),
-        window_seconds=quota.window_seconds,
-    )
+    remaining = min(shown, meter.remaining(now))
+    return QuotaView(quota.name, quota.unit, shown, remaining, meter.reset_seconds(now), quota.window_seconds)

@@ -35,6 +35,8 @@ class QuotaUnit(StrEnum):
     OPEN_CONNECTIONS = "OpenConnections"
     """Connections that are open at the same time; algorithm, window and burst do not matter."""
 
+    __hash__ = str.__hash__  # every request looks units up; the hash of Enum is a Python function
+
 
 OF_CONNECTIONS = frozenset({QuotaUnit.CONNECTIONS, QuotaUnit.OPEN_CONNECTIONS})
 """What counts connections and not requests."""

@@ -15,14 +15,7 @@ from penstock.admission.quotaview import QuotaView
 from penstock.api.ratelimits import QuotaUnit
 from penstock.limiter.refusal import Dialect
 
-_KINDS = {
-    QuotaUnit.REQUESTS: b"requests",
-    QuotaUnit.TOKENS: b"tokens",
-    QuotaUnit.PROMPT_TOKENS: b"tokens",
-    QuotaUnit.CONNECTIONS: b"connections",
-    QuotaUnit.OPEN_CONNECTIONS: b"connections",
-}
-_SHOWN_KINDS = (b"requests", b"tokens")
+_TOKENS = frozenset({QuotaUnit.TOKENS, QuotaUnit.PROMPT_TOKENS})
 
 
 def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime) -> list[tuple[bytes, bytes]]:
@@ -33,25 +26,38 @@ def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime) -> li
         dialect: Whose spelling the client knows.
         now: The time of day, for Anthropic's absolute times.
     """
+    if not views:
+        return []
+    requests: QuotaView | None = None
+    tokens: QuotaView | None = None
+    policies, states = [], []
+    for view in views:  # every answer passes here, so all is seen in one pass
+        name, unit, limit, remaining, reset_seconds, window_seconds = view
+        if unit is QuotaUnit.REQUESTS:
+            requests = _tighter(view, requests)
+        elif unit in _TOKENS:
+            tokens = _tighter(view, tokens)
+        # The unit is left out: the draft has a name only for requests, which is what its absence means too.
+        policies.append(f'"{name}";q={limit};w={window_seconds}')
+        states.append(f'"{name}";r={remaining};t={math.ceil(reset_seconds)}')
     found: list[tuple[bytes, bytes]] = []
-    for kind in _SHOWN_KINDS:
-        tightest = min((view for view in views if _KINDS[view.unit] == kind), key=_part_left, default=None)
+    for kind, tightest in ((b"requests", requests), (b"tokens", tokens)):
         if tightest is None:
             continue
-        numbers = (b"limit", b"%d" % tightest.limit), (b"remaining", b"%d" % tightest.remaining)
         if dialect is Dialect.ANTHROPIC:
-            found += [(b"anthropic-ratelimit-%b-%b" % (kind, name), value) for name, value in numbers]
-            found.append((b"anthropic-ratelimit-%b-reset" % kind, _time(now, tightest.reset_seconds)))
+            prefix = b"anthropic-ratelimit-%b-" % kind
+            found += [
+                (prefix + b"limit", b"%d" % tightest.limit),
+                (prefix + b"remaining", b"%d" % tightest.remaining),
+                (prefix + b"reset", _time(now, tightest.reset_seconds)),
+            ]
         else:
-            found += [(b"x-ratelimit-%b-%b" % (name, kind), value) for name, value in numbers]
-            found.append((b"x-ratelimit-reset-%b" % kind, duration(tightest.reset_seconds)))
-    if views:
-        # The unit is left out: the draft has a name only for requests, which is what its absence means too.
-        policies = (b'"%b";q=%d;w=%d' % (view.name.encode(), view.limit, view.window_seconds) for view in views)
-        states = (
-            b'"%b";r=%d;t=%d' % (view.name.encode(), view.remaining, math.ceil(view.reset_seconds)) for view in views
-        )
-        found += [(b"RateLimit-Policy", b", ".join(policies)), (b"RateLimit", b", ".join(states))]
+            found += [
+                (b"x-ratelimit-limit-" + kind, b"%d" % tightest.limit),
+                (b"x-ratelimit-remaining-" + kind, b"%d" % tightest.remaining),
+                (b"x-ratelimit-reset-" + kind, duration(tightest.reset_seconds)),
+            ]
+    found += [(b"RateLimit-Policy", ", ".join(policies).encode()), (b"RateLimit", ", ".join(states).encode())]
     return found
 
 
@@ -69,8 +75,9 @@ def duration(seconds: float) -> bytes:
     return text
 
 
-def _part_left(view: QuotaView) -> float:
-    return view.remaining / view.limit
+def _tighter(view: QuotaView, other: QuotaView | None) -> QuotaView:
+    """Return the quota of which the smaller part is left, the first of two alike."""
+    return other if other is not None and other.remaining * view.limit <= view.remaining * other.limit else view
 
 
 def _time(now: datetime, seconds: float) -> bytes:
