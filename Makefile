@@ -85,7 +85,7 @@ e2e-kind: env ## The same on two kind nodes
 	@$(PYTHON) -m e2e --driver kind $(ARGS)
 
 .PHONY: e2e-operator
-e2e-operator: env ## The operator's promises on the two-node cluster: truth, availability, upgrades, rights, chart, hub
+e2e-operator: env ## The operator's promises on the two-node cluster: truth, availability, upgrades, rights, chart, hub, signals
 	@$(PYTHON) -m e2e --operator $(ARGS)
 
 .PHONY: e2e-versions

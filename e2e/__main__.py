@@ -21,6 +21,7 @@ from e2e import audit, command, images, metricsserver, vllm
 from e2e.cache import duration, say
 from e2e.cluster import Cluster, ClusterError, open_cluster
 from e2e.install import REPOSITORY, install
+from e2e.prometheus import server as prometheus
 
 SUITE = REPOSITORY / "e2e" / "suite"
 OTHER_SUITES = ("operator", "vllm")
@@ -82,7 +83,12 @@ def _prepared(suite: str) -> dict[str, str]:
     """Return what only this suite needs, by variable; tests cannot build it, they run where no proxy is reached."""
     if suite == "vllm":
         return {"PENSTOCK_E2E_VLLM_HOME": str(vllm.folder())}
-    return {"PENSTOCK_E2E_METRICS_SERVER": str(metricsserver.binary())} if suite == "operator" else {}
+    if suite == "operator":
+        return {
+            "PENSTOCK_E2E_METRICS_SERVER": str(metricsserver.binary()),
+            "PENSTOCK_E2E_PROMETHEUS": str(prometheus.binary()),
+        }
+    return {}
 
 
 def _prepare(cluster: Cluster, engines: dict[str, Callable[[], images.Image]], results: list[Row]) -> dict[str, str]:

@@ -102,6 +102,7 @@ FLAGS: dict[str, Flag] = {
     "enable-auto-tool-choice": SWITCH,
     "enable-request-id-headers": SWITCH,
     "enable-server-load-tracking": SWITCH,
+    "disable-log-requests": SWITCH,
     "disable-log-stats": SWITCH,
     "disable-fastapi-docs": SWITCH,
 }

@@ -23,6 +23,10 @@ class Kind(StrEnum):
     ERROR = "error"  # a request is answered 500
     ABORT = "abort"  # an answer ends after `tokens` tokens with finish_reason "abort"
     CUT = "cut"  # the connection is cut after `tokens` tokens
+    LOAD = "load"  # the gauges show `waiting` requests and `kv_cache` used, whatever the engine does
+
+
+KEYS = ("kind", "times", "tokens", "seconds", "waiting", "kv_cache")
 
 
 class FaultError(ValueError):
@@ -38,25 +42,29 @@ class Fault:
         times: Requests it still hits; None for all.
         tokens: Tokens of the answer sent before it strikes.
         seconds: How long it lasts or how much longer things take.
+        waiting: Requests that seem to wait; None shows those that do.
+        kv_cache: Share of KV blocks that seems to be in use, 0 to 1; None shows the real one.
     """
 
     kind: Kind
     times: int | None = None
     tokens: int = 0
     seconds: float = 0.0
+    waiting: int | None = None
+    kv_cache: float | None = None
 
     @classmethod
     def parse(cls, description: object) -> Fault:
-        """Read `{"kind": ..., "times": ..., "tokens": ..., "seconds": ...}`.
+        """Read `{"kind": ..., "times": ..., "tokens": ..., "seconds": ..., "waiting": ..., "kv_cache": ...}`.
 
         Raises:
             FaultError: A key or value is unknown; the message names it.
         """
         if not isinstance(description, Mapping):
             raise FaultError("a fault is a JSON object with a kind")
-        unknown = set(description) - {"kind", "times", "tokens", "seconds"}
+        unknown = set(description) - set(KEYS)
         if unknown:
-            raise FaultError(f"a fault has no {', '.join(sorted(unknown))}; it has kind, times, tokens, seconds")
+            raise FaultError(f"a fault has no {', '.join(sorted(unknown))}; it has {', '.join(KEYS)}")
         try:
             kind = Kind(str(description.get("kind")))
         except ValueError:
@@ -66,7 +74,12 @@ class Fault:
             raise FaultError("times must be a whole number above 0, or left out for ever")
         if not (isinstance(tokens, int) and tokens >= 0 and isinstance(seconds, int | float) and seconds >= 0):
             raise FaultError("tokens and seconds must be 0 or more")
-        return cls(kind, times, tokens, float(seconds))
+        waiting, kv_cache = description.get("waiting"), description.get("kv_cache")
+        if not (waiting is None or (isinstance(waiting, int) and waiting >= 0)):
+            raise FaultError("waiting must be a whole number, or left out for the real one")
+        if not (kv_cache is None or (isinstance(kv_cache, int | float) and 0 <= kv_cache <= 1)):
+            raise FaultError("kv_cache must be between 0 and 1, or left out for the real one")
+        return cls(kind, times, tokens, float(seconds), waiting, kv_cache)
 
 
 class Faults:

@@ -22,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.exposition import generate_latest
 
 from e2e.fakevllm.engine import Emission, Engine, Finish, Sequence, Step
+from e2e.fakevllm.faults import Fault
 
 Version = tuple[int, int]
 ALWAYS: Version = (0, 0)
@@ -141,10 +142,14 @@ class Metrics:
         model: The `model_name` label: the first served name.
         engine: Where gauges and counters of the scheduler are read.
         cache_info: Labels of `cache_config_info`.
+
+    Attributes:
+        pretence: What the gauges show in the engine's place.
     """
 
     def __init__(self, *, version: Version, model: str, engine: Engine, cache_info: dict[str, str]) -> None:
         self.registry = CollectorRegistry()
+        self.pretence: Fault | None = None
         GCCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         ProcessCollector(registry=self.registry)
@@ -206,12 +211,17 @@ class Metrics:
 
     def stepped(self, step: Step | None) -> None:
         """Take the gauges and counters from the engine after a step; None when only the queue has changed."""
-        engine = self._engine
+        engine, pretence = self._engine, self.pretence
+        waiting: float = len(engine.waiting)
+        usage = engine.pool.usage
+        if pretence is not None:
+            waiting = waiting if pretence.waiting is None else pretence.waiting
+            usage = usage if pretence.kv_cache is None else pretence.kv_cache
         self._set("num_requests_running", len(engine.running))
-        self._set("num_requests_waiting", len(engine.waiting))
-        self._set("num_requests_waiting_by_reason", len(engine.waiting), label="capacity")
+        self._set("num_requests_waiting", waiting)
+        self._set("num_requests_waiting_by_reason", waiting, label="capacity")
         for name in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
-            self._set(name, engine.pool.usage)
+            self._set(name, usage)
         counters = engine.counters
         now = {
             "num_preemptions": counters.preemptions,

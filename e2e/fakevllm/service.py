@@ -96,6 +96,7 @@ class Service:
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self.heed()
 
     async def run(self) -> None:
         """Step the engine for ever; cancel the task to end it."""
@@ -127,6 +128,12 @@ class Service:
     def wake(self) -> None:
         """Look at faults and queue now rather than at the next idle tick."""
         self._work.set()
+
+    def heed(self) -> None:
+        """Take note of faults that have been switched on or off: now, since an idle engine takes no step."""
+        self.metrics.pretence = self.faults.get(Kind.LOAD)
+        self.metrics.stepped(None)
+        self.wake()
 
     def _die(self) -> None:
         if self.dead:

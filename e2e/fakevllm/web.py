@@ -219,7 +219,7 @@ class Application:
                 self.on_refuse(fault.seconds)
             else:
                 faults.switch_on(fault)
-        self._host.service.wake()
+        self._host.service.heed()
         return Document({"ok": True})
 
 

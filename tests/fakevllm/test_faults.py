@@ -8,6 +8,8 @@ from e2e.fakevllm.faults import Fault, FaultError, Faults, Kind
 def test_a_fault_is_read_from_its_description():
     fault = Fault.parse({"kind": "cut", "times": 2, "tokens": 5})
     assert fault == Fault(Kind.CUT, 2, 5, 0.0)
+    fault = Fault.parse({"kind": "load", "waiting": 10, "kv_cache": 0.95})
+    assert (fault.kind, fault.waiting, fault.kv_cache) == (Kind.LOAD, 10, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,8 @@ def test_a_fault_is_read_from_its_description():
         ({"kind": "cut", "times": 0}, "times must be"),
         ({"kind": "cut", "tokens": -1}, "tokens and seconds"),
         ({"kind": "slow-tokens", "seconds": "long"}, "tokens and seconds"),
+        ({"kind": "load", "waiting": -1}, "waiting must be"),
+        ({"kind": "load", "kv_cache": 95}, "kv_cache must be"),
     ],
 )
 def test_a_bad_description_is_refused_with_what_is_wrong(description, complaint):

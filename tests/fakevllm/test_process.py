@@ -147,6 +147,17 @@ def test_a_refusing_port_opens_again_and_open_streams_go_on(target):
     assert ask(target).status == 200
 
 
+def test_gauges_show_a_load_that_is_not_there_until_it_is_switched_off(target):
+    switch_on(target, kind="load", waiting=10, kv_cache=0.95)
+    assert (gauge(target, "num_requests_waiting"), gauge(target, "kv_cache_usage_perc")) == (10, 0.95)
+    assert ask(target).status == 200
+    assert (gauge(target, "num_requests_waiting"), gauge(target, "kv_cache_usage_perc")) == (10, 0.95)
+    switch_on(target, kind="load", waiting=3)
+    assert (gauge(target, "num_requests_waiting"), gauge(target, "kv_cache_usage_perc")) == (3, 0)
+    target.send("DELETE", "/fault")
+    assert gauge(target, "num_requests_waiting") == 0
+
+
 def test_a_bad_fault_is_refused_with_a_reason(target):
     reply = target.send("POST", "/fault", data=b'{"kind": "explode"}')
     assert reply.status == 400

@@ -43,6 +43,13 @@ def test_it_scrapes_limiter_and_engine_at_a_port_that_the_pod_has(make_backend, 
     assert {ports[endpoint["port"]] for endpoint in endpoints} == {9901}
 
 
+def test_series_tell_the_path_they_come_from(make_backend):
+    """Both paths have series of the same name, such as `up`."""
+    endpoints = podmonitor.build(make_backend(), SERVED)["spec"]["podMetricsEndpoints"]
+    wanted = {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}
+    assert [endpoint["relabelings"] for endpoint in endpoints] == [[wanted], [wanted]]
+
+
 def test_series_tell_their_backend(make_backend, template):
     backend = make_backend()
     targets = podmonitor.build(backend, SERVED)["spec"]["podTargetLabels"]

@@ -21,7 +21,7 @@ import yaml
 from e2e.audit import AuditLog, Call
 from e2e.install import NAMESPACE, OPERATOR, RELEASE, Installation
 from e2e.suite.backends import SPECS, wait_until
-from penstock.runtime.drainkey import SECRET_NAME
+from penstock.runtime import drainkey, pushkey
 
 Kubectl = Callable[..., Any]
 Object = dict[str, Any]
@@ -94,7 +94,8 @@ def bare_cluster(installation: Installation, kubectl: Kubectl) -> Iterator[None]
     installation.uninstall()
     # A former operator that ends has lost its rights already.
     kubectl("-n", NAMESPACE, "wait", "--for=delete", "pod", "-l", f"app.kubernetes.io/name={OPERATOR}")
-    kubectl("-n", NAMESPACE, "delete", f"secret/{SECRET_NAME}", f"lease/{OPERATOR}", "--ignore-not-found")
+    made = (f"secret/{drainkey.SECRET_NAME}", f"secret/{pushkey.SECRET_NAME}", f"lease/{OPERATOR}")
+    kubectl("-n", NAMESPACE, "delete", *made, "--ignore-not-found")
     hard = {"hard": {"pods": "0"}}
     limits = {"limits": [{"type": "Container", "max": {"memory": "1Mi"}}]}
     objects = [

@@ -2,6 +2,9 @@
 
 The port goes by name here, which Prometheus resolves itself from the pod, sidecars included: releases of PodMonitor
 that do not know port numbers yet would drop the number and then scrape every port there is.
+
+Series carry the path they come from. Else `up` of both paths would be one series, in which the engine that does not
+answer and the limiter that does take turns.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ def build(backend: LLMBackend, facts: ClusterFacts) -> Object | None:
         "spec": {
             "selector": {"matchLabels": selector(backend)},
             "podTargetLabels": [BACKEND],
-            "podMetricsEndpoints": [{"port": ADMIN_PORT_NAME, "path": path} for path in PATHS],
+            "podMetricsEndpoints": [_endpoint(path) for path in PATHS],
         },
     }
+
+
+def _endpoint(path: str) -> Object:
+    named = {"sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}
+    return {"port": ADMIN_PORT_NAME, "path": path, "relabelings": [named]}
