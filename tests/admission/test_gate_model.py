@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.admission.ask import Ask, Granted, Waiting
 from penstock.admission.bands import Bands
 from penstock.admission.gate import Gate
+from penstock.admission.gatestate import HeldBy
 from penstock.admission.limit import Limit
 from penstock.admission.permit import Outcome, Permit
 from penstock.admission.shed import Shed
@@ -50,6 +51,7 @@ class GateMachine(RuleBasedStateMachine):
         self.now = 100.0
         self.classes = BUILT_IN_CLASSES
         self.queue_limit = None
+        self.rate, self.tokens, self.filled_at = None, 0.0, self.now
         self.gate = Gate(Bands(self.classes), Limit(3, ceiling=12))
         self.permits: dict[Permit, Known] = {}
         self.waiting: dict[Waiting, Known] = {}
@@ -82,8 +84,29 @@ class GateMachine(RuleBasedStateMachine):
             left -= reserves[one.name]
         return reserves
 
+    @property
+    def burst(self):
+        return max(1.0, 2 * (self.rate or 0.0))
+
+    def spend(self, now, requests=0):
+        """Fill the bucket up to now and take from it."""
+        if self.rate is not None:
+            self.tokens = min(self.burst, self.tokens + (now - self.filled_at) * self.rate) - requests
+        self.filled_at = now
+
+    def paced(self, ask):
+        """Return whether R has no token for a request yet."""
+        if self.rate is None:
+            return False
+        self.spend(self.now)
+        return self.tokens < min(ask.requests, self.burst) - 1e-5
+
     def hindrance(self, ask, band):
-        """Return what is in the way of a request if nobody waits: "prompts", "limit", "ceiling" or nothing."""
+        """Return what is in the way of a request if nobody waits: "prompts", "limit", "ceiling", "rate" or nothing."""
+        return self.lack(ask, band) or ("rate" if self.paced(ask) else "")
+
+    def lack(self, ask, band):
+        """Return what there is no room for."""
         bound = self.gate.prefill_limit
         if bound is not None and self.backlog and self.backlog + ask.prefill_tokens > bound:
             return "prompts"
@@ -114,6 +137,7 @@ class GateMachine(RuleBasedStateMachine):
             if others:
                 assert self.in_reserve(known.ask, known.band)
                 assert any(self.hindrance(one.ask, higher) in {"ceiling", ""} for one in others)
+        self.spend(self.now, known.ask.requests)
         self.permits[permit] = known
         self.counted["admitted"] += known.ask.requests
 
@@ -215,6 +239,16 @@ class GateMachine(RuleBasedStateMachine):
         self.gate.prefill_limit = bound
         self.collect()
 
+    @rule(rate=st.sampled_from([None, None, 0.2, 2.0, 50.0]))
+    def set_the_rate(self, rate):
+        self.spend(self.now)
+        self.gate.set_rate(rate, self.now)
+        if self.rate is None:
+            self.tokens = 1.0
+        self.rate = rate
+        self.tokens = min(self.tokens, self.burst)
+        self.collect()
+
     @rule(classes=st.sampled_from(POLICIES), queue_limit=st.sampled_from([None, 0, 2, 8]))
     def change_the_policy(self, classes, queue_limit):
         before = (self.gate.in_flight, self.gate.depth, self.gate.prefill_backlog)
@@ -245,7 +279,9 @@ class GateMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_too_long(self):
         assert all(self.now < waiting.deadline for waiting in self.waiting)
-        assert self.gate.wake_at() == min((waiting.deadline for waiting in self.waiting), default=None)
+        deadline = min((waiting.deadline for waiting in self.waiting), default=None)
+        wake = self.gate.wake_at()
+        assert wake == deadline or (self.rate is not None and deadline is not None and self.now < wake < deadline)
 
     @invariant()
     def nobody_waits_who_could_go(self):
@@ -257,6 +293,11 @@ class GateMachine(RuleBasedStateMachine):
         assert any(self.hindrance(one.ask, one.band) for one in highest)
         if lower and all(self.only_held_by_its_ceiling(one) for one in highest):
             assert any(self.hindrance(one.ask, one.band) or not self.in_reserve(one.ask, one.band) for one in lower[0])
+
+    @invariant()
+    def r_holds_only_those_for_whom_there_is_room(self):
+        if self.gate.held_by is HeldBy.RATE:
+            assert any(self.hindrance(known.ask, known.band) == "rate" for known in self.waiting.values())
 
     def only_held_by_its_ceiling(self, known):
         """Return whether a request waits until fewer are in flight, but not until there are none."""
@@ -270,7 +311,10 @@ class GateMachine(RuleBasedStateMachine):
                 permit.finish(Outcome.SUCCESS, self.now)
                 self.counted["returned"] += known.ask.requests
             self.permits.clear()
-            assert self.collect()
+            if not self.collect():
+                assert self.rate is not None
+                self.now = self.gate.wake_at()
+                assert self.collect()
         for permit, known in self.permits.items():
             permit.cancel(self.now)
             self.counted["returned"] += known.ask.requests

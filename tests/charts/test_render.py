@@ -38,6 +38,8 @@ OPTIONS = {
         "settings": {"logFormat": "json", "workers": 8, "resyncSeconds": 3600},
         "serviceAccount": {"name": "other", "annotations": {"a.example/role": "r"}},
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"}],
+        "extraVolumes": [{"name": "prometheus", "secret": {"secretName": "prometheus"}}],
+        "extraVolumeMounts": [{"name": "prometheus", "mountPath": "/etc/prometheus", "readOnly": True}],
         "podAnnotations": {"a.example/b": "c"},
         "podLabels": {"team": "x", "app.kubernetes.io/name": "not-this"},
         "nodeSelector": {"node-role.example": "system"},
@@ -95,6 +97,28 @@ def test_helm_test_is_a_pod_as_restricted_as_the_operator(release):
     (container,) = pod["spec"]["containers"]
     assert container["securityContext"] == container_of(objects)["securityContext"]
     assert pod["spec"]["automountServiceAccountToken"] is False
+
+
+def test_prometheus_is_asked_with_files_of_a_secret(render):
+    folder = "/etc/penstock/prometheus"
+    objects = render(
+        {
+            "settings.prometheusUrl": "https://prometheus.monitoring:9090",
+            "settings.prometheusTokenFile": f"{folder}/token",
+            "settings.prometheusCaFile": f"{folder}/ca.crt",
+            "extraVolumes": [{"name": "prometheus", "secret": {"secretName": "prometheus-access"}}],
+            "extraVolumeMounts": [{"name": "prometheus", "mountPath": folder, "readOnly": True}],
+        }
+    )
+    container = container_of(objects)
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["PENSTOCK_PROMETHEUS_TOKEN_FILE"] == f"{folder}/token"
+    assert variables["PENSTOCK_PROMETHEUS_CA_FILE"] == f"{folder}/ca.crt"
+    assert {"name": "prometheus", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
+    (deployment,) = of_kind(objects, "Deployment")
+    assert {"name": "prometheus", "secret": {"secretName": "prometheus-access"}} in deployment["spec"]["template"][
+        "spec"
+    ]["volumes"]
 
 
 def test_on_openshift_the_platform_chooses_the_user(render):

@@ -1,6 +1,8 @@
 """The slow loop in virtual time: when it looks, when it pushes, and what it makes of sources that are away."""
 
 import asyncio
+import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -23,6 +25,7 @@ class Source:
 
     def __init__(self, **values):
         self.values = values
+        self.boot_id = "first"
         self.away = ""
         self.reads = 0
 
@@ -31,7 +34,8 @@ class Source:
         if self.away:
             raise Away(self.away)
         signals = {name: Signal(value, 1.0) for name, value in self.values.items()}
-        return {one.name: ReplicaSignals(held_by=HeldBy.NONE, **signals) for one in subject.replicas if self.values}
+        known = ReplicaSignals(held_by=HeldBy.NONE, boot_id=self.boot_id, **signals)
+        return {one.name: known for one in subject.replicas if self.values}
 
 
 class Pushes:
@@ -80,11 +84,11 @@ async def world():
     await made.fleet.close()
 
 
-async def test_every_interval_there_is_a_round_and_a_push_to_each_replica(world):
+async def test_every_interval_there_is_a_round_and_every_second_a_push_to_each_replica(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(31)
-    assert world.direct.reads == 3
-    assert len(world.pushes.sent) == 6
+    await asyncio.sleep(151)
+    assert world.direct.reads == 11
+    assert [round(at / 15) for at, *_ in world.pushes.sent] == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
     _, to, limits, ttl = world.pushes.sent[0]
     assert (to.backend_uid, to.pod_uid, to.address, ttl) == ("u", "uid-0", "10.0.0.0", 60.0)
     assert (limits.rate_per_second, limits.share, limits.peers, limits.policy) == (None, 0.5, ("10.0.0.1",), "{}")
@@ -113,6 +117,71 @@ async def test_what_is_not_new_makes_no_push_and_no_look_at_status(world):
     assert len(world.pushes.sent) == sent
     await asyncio.sleep(300)
     assert world.told == [KEY]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.9, 1.1], ids=["by chance", "always early", "always late"])
+async def test_a_push_is_renewed_well_before_its_time_is_over(spread):
+    world = World()
+    ups_and_downs = itertools.cycle((0.9, 1.1))
+    world.fleet._spread = lambda low, high: high if low == 0 else spread or next(ups_and_downs)
+    world.fleet.observe(KEY, target(ready=1))
+    await asyncio.sleep(600)
+    times = [at for at, *_ in world.pushes.sent]
+    pauses = [later - at for at, later in itertools.pairwise(times)]
+    assert min(pauses) >= 1.5 * 15
+    assert max(pauses) <= 2.2 * 15 + 1
+    await world.fleet.close()
+
+
+async def test_a_limiter_that_has_begun_anew_or_refused_or_is_silent_is_pushed_to_in_each_round(world):
+    world.fleet.observe(KEY, target(ready=1))
+    await asyncio.sleep(1)
+    world.direct.boot_id = "second"
+    await asyncio.sleep(15)
+    assert [to.boot_id for _, to, *_ in world.pushes.sent] == ["first", "second"]
+    world.pushes.result = PushResult.LATE
+    await asyncio.sleep(45)
+    assert len(world.pushes.sent) == 4
+    assert not world.view.reaches_limiters
+    world.pushes.result = PushResult.APPLIED
+    await asyncio.sleep(15)
+    assert world.view.reaches_limiters
+    world.direct.values.clear()
+    await asyncio.sleep(30)
+    assert len(world.pushes.sent) == 7
+
+
+async def test_an_invalid_spec_leaves_the_last_one_in_force_for_the_pods_of_now(world):
+    world.fleet.observe_replicas(KEY, target().replicas)
+    assert world.view is None
+    world.fleet.observe(KEY, target(mode="Fixed"))
+    await asyncio.sleep(1)
+    world.fleet.observe_replicas(KEY, target(ready=1).replicas)
+    await asyncio.sleep(1)
+    assert world.pushes.sent[-1][2].share == 1.0
+    assert world.pushes.sent[-1][2].policy == "{}"
+
+
+async def test_rounds_of_backends_that_are_gone_are_counted_on(world):
+    world.fleet.observe(KEY, target())
+    await asyncio.sleep(31)
+    world.fleet.forget(KEY)
+    assert world.fleet.rounds == {"tracking": 3}
+
+
+async def test_a_backend_that_lets_all_pass_is_bound_by_no_rate(world):
+    one = target()
+    world.fleet.observe(KEY, replace(one, admission=AdmissionPolicy(mode="Disabled")))
+    world.direct.values["waiting"] = 10.0
+    await asyncio.sleep(100)
+    assert (world.view.rule, world.view.bound_per_second) == (Rule.FIXED, None)
+
+
+async def test_without_replicas_there_is_nothing_to_say_and_nothing_goes_stale(world):
+    world.fleet.observe(KEY, target(ready=0))
+    await asyncio.sleep(300)
+    assert (world.view.rule, world.view.ready, world.view.limit_per_replica) == (Rule.IDLE, 0, None)
+    assert (world.pushes.sent, world.told) == ([], [KEY])
 
 
 async def test_pressure_binds_the_rate_of_each_replica_and_calm_frees_it(world):

@@ -148,10 +148,37 @@ def signals(**values):
         (signals(kv_cache_percent=95), Targets(kv_cache_percent=99), EngineType.VLLM, ("kvCachePercent", 95 / 99)),
         (signals(queue_wait_ratio=1.2, held_by=HeldBy.LIMIT), Targets(), EngineType.VLLM, ("queueWait", 1.2)),
         (signals(queue_wait_ratio=1.2, waiting=1, held_by=HeldBy.RATE), Targets(), EngineType.VLLM, ("waiting", 0.5)),
+        (signals(queue_wait_ratio=2.5, running=4, limit=4), Targets(), EngineType.LLAMA_CPP, ("slots", 1.0)),
+        (
+            signals(queue_wait_ratio=2.5, running=4, limit=4, held_by=HeldBy.LIMIT),
+            Targets(),
+            EngineType.LLAMA_CPP,
+            ("queueWait", 2.5),
+        ),
+        (signals(first_token_milliseconds=900, waiting=1), Targets(), EngineType.VLLM, ("waiting", 0.5)),
+        (
+            signals(first_token_milliseconds=900, waiting=1, held_by=HeldBy.RATE),
+            Targets(time_to_first_token_milliseconds=500),
+            EngineType.VLLM,
+            ("firstToken", 1.8),
+        ),
         (signals(running=9, limit=4), Targets(), EngineType.LLAMA_CPP, ("slots", 1.0)),
         (signals(running=1, limit=4), Targets(), EngineType.LLAMA_CPP, ("slots", 0.25)),
     ],
-    ids=["waiting", "other target", "KV", "KV with another target", "own queue", "held by R", "slots full", "slots"],
+    ids=[
+        "waiting",
+        "other target",
+        "KV",
+        "KV with another target",
+        "own queue",
+        "held by R",
+        "a queue that nobody knows who holds",
+        "slots full and a long queue",
+        "first tokens without a target",
+        "first tokens",
+        "slots full",
+        "slots",
+    ],
 )
 def test_pressure_is_the_largest_of_what_is_known(found, targets, engine, expected):
     pressure = pressure_of(found, targets, engine)

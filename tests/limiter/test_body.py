@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.admission.cost import PromptSize
+from penstock.limiter.amendment import with_usage
 from penstock.limiter.body import (
     NESTING_LIMIT,
     SEQUENCES_LIMIT,
     STRUCTURE_LIMIT,
     TOKENS_LIMIT,
     read_wish,
-    with_usage,
 )
 from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.wish import KINDS, Kind, Wish

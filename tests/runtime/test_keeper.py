@@ -107,7 +107,7 @@ async def test_what_is_forgotten_with_its_kind_is_taken_in_again_as_it_was(serve
     cache = Cache()
     async with running(server, cache) as keeper:
         server.monitors = False
-        await until(lambda: not cache.all(POD_MONITOR))
+        await until(lambda: not cache.all(POD_MONITOR) and POD_MONITOR not in watched[-1][1])
         server.monitors = True
         await until(lambda: POD_MONITOR in watched[-1][1])
         keeper._listed(POD_MONITOR.path("a"))

@@ -83,9 +83,10 @@ class Waiting:
         deadline: When it will have waited as long as it may.
         place: Where it is now.
         permit: The permit it runs with although it should wait, when decisions are not enforced.
+        paced: Whether R has held it while there was room for it.
     """
 
-    __slots__ = ("_queuer", "ask", "band", "deadline", "permit", "place", "since")
+    __slots__ = ("_queuer", "ask", "band", "deadline", "paced", "permit", "place", "since")
 
     def __init__(self, queuer: Queuer, ask: Ask, *, band: int, since: float) -> None:
         self._queuer = queuer
@@ -95,6 +96,7 @@ class Waiting:
         self.deadline = since + ask.budget_seconds
         self.place = Place.WAITING
         self.permit: Permit | None = None
+        self.paced = False
 
     def leave(self, now: float) -> None:
         """Give the place up: the client went away.

@@ -26,10 +26,11 @@ class Books:
         finished: Permits returned by `finish`, by outcome.
         cancelled: Permits returned by `cancel`.
         left: Requests that gave up waiting.
+        paced: Requests that R has held while there was room for them.
         shed: Requests that were refused, by class name and why. In shadow they are among the admitted too.
     """
 
-    __slots__ = ("admitted", "asked", "cancelled", "finished", "in_flight", "left", "retries", "shed")
+    __slots__ = ("admitted", "asked", "cancelled", "finished", "in_flight", "left", "paced", "retries", "shed")
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -39,6 +40,7 @@ class Books:
         self.finished: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
         self.cancelled = 0
         self.left = 0
+        self.paced = 0
         self.shed: Counter[tuple[str, Shed]] = Counter()
 
     @property

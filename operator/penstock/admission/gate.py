@@ -100,7 +100,9 @@ class Gate(GateState):
         """Return what follows from everything that happened: who was refused, and who goes now, in that order."""
         if not self._line.depth and not self._dropped:
             return []
-        self._paced_until = None
+        if self._paced_until is not None:
+            self._rate_held_at = now
+            self._paced_until = None
         self._expire(now)
         events: list[Granted | Dropped] = [one for one in self._dropped if one.waiting.place is Place.DROPPED]
         for event in events:
@@ -120,6 +122,7 @@ class Gate(GateState):
                     events.append(granted)
             if verdict is Verdict.PACED and entry is not None:
                 self._paced_until = now + self.pace.wait_seconds(entry.ask.requests, now)
+                self._note_paced(entry, now)
             if verdict is Verdict.FULL or verdict is Verdict.PACED:
                 break
             only_reserved = only_reserved or bool(queue)
@@ -265,6 +268,12 @@ class Gate(GateState):
             waiting.permit.would = shed
         else:
             self._dropped.append(Dropped(waiting, shed, now - waiting.since))
+
+    def _note_paced(self, waiting: Waiting, now: float) -> None:
+        self._rate_held_at = now
+        if not waiting.paced:
+            waiting.paced = True
+            self.books.paced += waiting.ask.requests
 
     def _watch(self, now: float) -> None:
         # While R holds requests, what ends says how much was let in, and not what the engine can do.

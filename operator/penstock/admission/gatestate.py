@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 
 from penstock.admission.ask import Dropped
 from penstock.admission.bands import Bands
@@ -34,6 +35,7 @@ class GateState:
         limit: L, the requests that may be in flight.
         prefill_limit: T, the prompt tokens that may be in work; None for no bound.
         queue_limit: Q, the entries that may wait; None for 10 times L.
+        longest_wait_seconds: The longest any request may wait, whatever its class says.
         shadow: Whether decisions are only counted.
         bands: The priority bands in force.
         waits: The rates that predictions rest on.
@@ -46,9 +48,11 @@ class GateState:
         "_holdings",
         "_line",
         "_paced_until",
+        "_rate_held_at",
         "bands",
         "books",
         "limit",
+        "longest_wait_seconds",
         "pace",
         "prefill_limit",
         "queue_limit",
@@ -68,6 +72,7 @@ class GateState:
         self.limit = limit
         self.prefill_limit = prefill_limit
         self.queue_limit = queue_limit
+        self.longest_wait_seconds = inf
         self.shadow = shadow
         self.bands = bands
         self.waits = Waits()
@@ -78,6 +83,7 @@ class GateState:
         self._dropped: list[Dropped] = []
         self._paced_until: float | None = None
         """When R lets the first go that it holds; None while it is not R that holds the first."""
+        self._rate_held_at = -inf
 
     @property
     def in_flight(self) -> int:
@@ -127,7 +133,32 @@ class GateState:
             return HeldBy.NONE
         return HeldBy.LIMIT if self._paced_until is None else HeldBy.RATE
 
+    def held_by_within(self, seconds: float, now: float) -> HeldBy:
+        """Return what makes requests wait; R also when it has held one within so many seconds.
+
+        What R has held back stands in the queue for a while, and would look like the engine's own when the limit holds
+        it next.
+        """
+        if self._paced_until is not None or now - self._rate_held_at < seconds:
+            return HeldBy.RATE
+        return self.held_by
+
     def wait_ratio(self, now: float) -> float:
-        """Return the longest wait of those that wait now, as a part of what each may wait; 0 when none does."""
-        waiting = (entry for queue in self._line.queues for entry in queue.entries)
-        return max(((now - one.since) / one.ask.budget_seconds for one in waiting), default=0.0)
+        """Return how long a request would wait that came now, as a part of what its class may wait.
+
+        The largest of all classes of which some wait, for one behind all of them; above 1 it would be refused. While
+        nothing can be predicted it is how long the first has waited. 0 when none waits. R has no part in it.
+        """
+        worst = 0.0
+        requests, tokens = 0, self.prefill_backlog
+        for band, queue in enumerate(self._line.queues):
+            requests += queue.requests
+            tokens += queue.prefill_tokens
+            budget = min(self.bands.classes[band].max_wait_seconds, self.longest_wait_seconds)
+            if not queue or budget <= 0:
+                continue
+            room = self.bands.room(band, self._holdings.by_band, self.limit.value).requests
+            predicted = self.waits.predicted_seconds(max(0, requests + 1 - room), tokens, now) or 0.0
+            waited = now - min(entry.since for entry in queue.entries)
+            worst = max(worst, max(predicted, waited) / budget)
+        return worst

@@ -31,6 +31,9 @@ LETTERS: Final[dict[QuotaAlgorithm, bytes]] = {
 _HEAD_NUMBERS = 4
 """What comes before the counts in a reply: the time, and the allowance, which is that of the question."""
 
+_MOST = 2**63
+"""No count comes near it; beyond it numbers stop to be floats, and arithmetic to be quick."""
+
 
 class AnswerError(ValueError):
     """What the store answered is no answer to the question: somebody else writes to its keys."""
@@ -151,7 +154,7 @@ class Question:
         if not isinstance(reply, list) or len(reply) != 2 + len(self.asked):
             raise AnswerError("the store answered in another form")
         try:
-            at = int(reply[1])
+            at = _number(reply[1])
             meters = [_meter(one, line) for one, line in zip(self.asked, reply[2:], strict=True)]
         except (ValueError, IndexError, AttributeError, TypeError) as error:
             raise AnswerError(f"the store holds something else under a quota's key ({error})") from None
@@ -186,6 +189,15 @@ def _meter(asked: Asked, line: bytes) -> Meter:
     kind, *numbers = line.split()
     if kind != LETTERS[asked.quota.algorithm]:
         raise ValueError("its algorithm is another")
-    meter = METERS[asked.quota.algorithm](allowance_of(asked.quota), moment(int(numbers[0])))
-    meter.recall([int(number) for number in numbers[_HEAD_NUMBERS:]])
+    meter = METERS[asked.quota.algorithm](allowance_of(asked.quota), moment(_number(numbers[0])))
+    meter.recall([_number(number) for number in numbers[_HEAD_NUMBERS:]])
     return meter
+
+
+def _number(told: bytes | int) -> int:
+    if not isinstance(told, bytes | int):
+        raise TypeError(f"{type(told).__name__} is no number")
+    number = int(told)
+    if abs(number) >= _MOST:
+        raise ValueError("a number is too large")
+    return number

@@ -100,8 +100,8 @@ class _Ring:
         ahead = self
         if self.debt:
             ahead = self.copy()
-            ahead.skip_turns((ahead.debt - 1) // ahead.limit)
             while ahead.debt:
+                ahead.skip_turns((ahead.debt - 1) // ahead.limit)  # again each time: after a cut, only a later turn fits
                 ahead.begin_slice()
         counted = 0
         for age in range(_KEPT):
@@ -188,6 +188,8 @@ class SlidingWindow:
 
     def recall(self, counted: Sequence[int]) -> None:
         """See `Meter`: the number of the slice, the debt, and what is used in each slice in the order of the ring."""
+        if len(counted) != 2 + _KEPT or min(counted[1:]) < 0:
+            raise ValueError("these are no counts of a sliding window")  # and its slices would never pay such a debt
         ring = self._ring
         ring.slice = counted[0]
         ring.debt, *ring.counts = (tokens * UNITS_PER_TOKEN for tokens in counted[1:])

@@ -133,7 +133,7 @@ BUILT_IN_CLASSES: Final = (
 
 
 class Targets(ApiModel):
-    """Where the engine counts as fully loaded; limits fall above these values."""
+    """Where the engine counts as fully loaded; the admission rate falls above these values."""
 
     waiting_requests: Annotated[int, Field(ge=1, le=1000)] = 2
     """Requests that wait inside the engine. Default: 2."""
@@ -142,7 +142,7 @@ class Targets(ApiModel):
     """Used share of vLLM's KV cache. Default: 85."""
 
     time_to_first_token_milliseconds: Annotated[int, Field(ge=10, le=600000)] | None = None
-    """Time from admission to the first token. Default: not looked at."""
+    """Time from admission to the first token, p95 of streams. Default: not looked at."""
 
 
 class Adaptive(ApiModel):
@@ -155,7 +155,7 @@ class Adaptive(ApiModel):
     """Where the engine counts as fully loaded."""
 
     maximum_utilization_percent: Annotated[int, Field(ge=10, le=100)] = 80
-    """Share of the measured maximum rate that is admitted under pressure. Default: 80."""
+    """Share of the measured maximum rate that is admitted under pressure; no effect yet. Default: 80."""
 
 
 # Written out entry by entry: the API servers of Kubernetes 1.29 take the sum over a mapped list for boundless.
@@ -188,7 +188,7 @@ class AdmissionPolicy(ApiModel):
     """Quotas; all are checked before any is charged. Default: none."""
 
     adaptive: Adaptive = Adaptive()
-    """How limits follow what the engine shows. So far the admission rate does; limits stay at their initial values."""
+    """How limits follow what the engine shows. So far the admission rate does; the others stay initial."""
 
     retry_budget_percent: Percent = 20
     """Share of admitted requests that may be retries of clients. Default: 20."""

@@ -86,6 +86,7 @@ def signals_of(state: object) -> ReplicaSignals | None:
         kv_cache_percent=_signal(values, "kvCachePercent", engine_age),
         queue_wait_ratio=_signal(values, "queueWaitRatio", 0.0),
         admitted_per_second=_signal(values, "admittedPerSecond", 0.0),
+        first_token_milliseconds=_signal(values, "firstTokenMilliseconds", 0.0),
         limit=_signal(values, "limit", 0.0),
         held_by=HeldBy(held_by) if held_by in tuple(HeldBy) else None,
     )

@@ -5,8 +5,8 @@ no backend waits for another; what they share (connections, queries) has its own
 
     what is new                          | what is done
     -------------------------------------|---------------------------------------------------------
-    an interval has passed               | a round: read, decide, push to all replicas
-    the policy, or which are ready       | a push to all replicas of what is in force, at once
+    an interval has passed               | a round: read, decide, push what is new or older than two rounds
+    the policy, or which are ready       | a push of what is in force, at once
     nothing                              | nothing: a status that says the same is not written again
 
 Only the leader has a loop: it begins with nothing in memory, and what it has decided before is in the limiters.
@@ -17,10 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from penstock.fleet.member import Member, Pushes
-from penstock.fleet.signals import SignalSource
+from penstock.fleet.signals import Replica, SignalSource
 from penstock.fleet.target import FleetTarget, FleetView
 from penstock.resources.objects import Key
 
@@ -41,6 +43,9 @@ class Fleet:
         pushes: Sends limits.
         interval_seconds: Between the rounds of a backend; each wait is varied by a tenth.
         changed: Told of a backend whose view is worth a look at its status.
+
+    Attributes:
+        rounds: Rounds so far by the rule that decided, of backends that are gone too.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Fleet:
         changed: Callable[[Key], None],
         spread: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self.rounds: Counter[str] = Counter()
         self._direct = direct
         self._prometheus = prometheus
         self._pushes = pushes
@@ -79,10 +85,20 @@ class Fleet:
                 prometheus=self._prometheus,
                 pushes=self._pushes,
                 ttl_seconds=TTL_ROUNDS * self._interval_seconds,
+                rounds=self.rounds,
             )
             self._news[key] = asyncio.Event()
             self._tasks[key] = asyncio.create_task(self._serve(key, member, self._news[key]), name=f"fleet of {key}")
             return
+        self._update(key, member, target)
+
+    def observe_replicas(self, key: Key, replicas: tuple[Replica, ...]) -> None:
+        """Take note of a backend's pods when its spec cannot be understood: what it said before still holds."""
+        member = self._members.get(key)
+        if member is not None:
+            self._update(key, member, replace(member.target, replicas=replicas))
+
+    def _update(self, key: Key, member: Member, target: FleetTarget) -> None:
         before, member.target = member.target, target
         member.forget_pods({one.uid for one in before.replicas} - {one.uid for one in target.replicas})
         if (before.policy, before.ready) != (target.policy, target.ready):

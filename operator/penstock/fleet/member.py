@@ -2,6 +2,9 @@
 
 A round reads both sources at the same time: limiters always, since only they know of their queues, and Prometheus where
 there is one. What Prometheus knows of an engine wins; what it does not know the limiters tell.
+
+A replica is pushed to when it does not hold yet what is in force, or might not: other limits than the last ones, a
+limiter that has begun anew or did not answer, a push that failed, or one whose TTL is well on its way.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import logging
 import statistics
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.api.admission import AdaptiveMode
+from penstock.api.admission import AdaptiveMode, AdmissionMode
 from penstock.api.push import Decision, PushedLimits, PushResult
 from penstock.api.status import SignalOrigin
 from penstock.fleet import law
@@ -22,7 +26,19 @@ from penstock.fleet.push import Target
 from penstock.fleet.signals import NOTHING, Away, Replica, ReplicaSignals, SignalSource, Subject
 from penstock.fleet.target import FleetTarget, FleetView
 
+RENEWAL_PART = 0.375
+"""Part of the TTL after which a push is repeated: with a TTL of four rounds every second one, jitter or not."""
+
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What a replica has taken last: the limits, the process that took them, and when."""
+
+    said: tuple[object, ...]
+    boot_id: str | None
+    at: float
 
 
 class Pushes(Protocol):
@@ -54,6 +70,7 @@ class Member:
         prometheus: SignalSource | None,
         pushes: Pushes,
         ttl_seconds: float,
+        rounds: Counter[str] | None = None,
     ) -> None:
         self.name = name
         self.target = target
@@ -65,9 +82,9 @@ class Member:
         self._ttl_seconds = ttl_seconds
         self._verdict = law.Verdict(law.Rate(), law.Rule.IDLE, None)
         self._boots: dict[str, str] = {}
-        self._reached = 0
+        self._sent: dict[str, _Sent] = {}
         self._rounds = 0
-        self._rules: Counter[str] = Counter()
+        self._tally: Counter[str] = Counter() if rounds is None else rounds
         self._limited_by = law.Rule.TRACKING
 
     async def round(self) -> None:
@@ -83,13 +100,13 @@ class Member:
         sight = law.Sight(
             pressures=[pressure_of(one, targets, target.engine) for one in signals.values()],
             admitted_per_second=_admitted(signals),
-            adaptive=target.admission.adaptive.mode is AdaptiveMode.AUTO,
+            adaptive=_follows(target),
         )
         if not self._rounds:
             self._take_over(signals)
         before, self._verdict = self._verdict, law.decide(self._verdict.rate, sight)
         self._rounds += 1
-        self._rules[self._verdict.rule] += 1
+        self._tally[self._verdict.rule] += 1
         self._limited_by = self._limiting()
         if before.rule is not self._verdict.rule and self._rounds > 1:
             self._tell()
@@ -103,27 +120,35 @@ class Member:
             limit_per_replica=_limit(signals),
             prometheus=trouble or self._missing(told, ready),
             answers=not trouble,
-            reached=self._reached,
+            reached=sum(one.uid in self._sent for one in ready),
             ready=len(ready),
-            rules=dict(self._rules),
+            ages=_ages(signals),
         )
 
     async def push(self) -> None:
-        """Push what is in force to every ready replica; before the first round nobody knows what that is."""
+        """See to it that every ready replica has what is in force; before the first round nobody knows what that is."""
         if not self._rounds:
             return
-        ready = self.target.ready
-        results = await asyncio.gather(*(self._push(one, ready) for one in ready))
-        self._reached = sum(result is PushResult.APPLIED for result in results)
+        ready, now = self.target.ready, asyncio.get_running_loop().time()
+        await asyncio.gather(*(self._push(one, ready, now) for one in ready))
 
-    async def _push(self, replica: Replica, ready: tuple[Replica, ...]) -> PushResult:
+    async def _push(self, replica: Replica, ready: tuple[Replica, ...], now: float) -> None:
         verdict, rate = self._verdict, self._verdict.rate
+        per_second = rate.per_second / len(ready) if rate.binds and rate.per_second is not None else None
+        share, policy = 1 / len(ready), self.target.policy
+        peers = tuple(one.address for one in ready if one is not replica)
+        said = (per_second, share, peers, policy, verdict.rule, replica.address)
+        boot_id, sent = self._boots.get(replica.name), self._sent.get(replica.uid)
+        if sent is not None and sent.said == said and boot_id is not None:
+            is_late = now - sent.at >= RENEWAL_PART * self._ttl_seconds
+            if not is_late and sent.boot_id in (boot_id, None):
+                return
         pressure = verdict.pressure
         limits = PushedLimits(
-            rate_per_second=rate.per_second / len(ready) if rate.binds and rate.per_second is not None else None,
-            share=1 / len(ready),
-            peers=tuple(one.address for one in ready if one is not replica),
-            policy=self.target.policy,
+            rate_per_second=per_second,
+            share=share,
+            peers=peers,
+            policy=policy,
             decision=Decision(
                 rule=verdict.rule,
                 signal=pressure.signal if pressure else None,
@@ -135,14 +160,19 @@ class Member:
             backend_uid=self.target.uid,
             pod_uid=replica.uid,
             address=replica.address,
-            boot_id=self._boots.get(replica.name),
+            boot_id=boot_id,
         )
-        return await self._pushes.push(target, limits, ttl_seconds=self._ttl_seconds)
+        result = await self._pushes.push(target, limits, ttl_seconds=self._ttl_seconds)
+        if result is PushResult.APPLIED:
+            self._sent[replica.uid] = _Sent(said, boot_id, now)
+        else:
+            self._sent.pop(replica.uid, None)
 
     def forget_pods(self, gone: set[str]) -> None:
         """Pods with these uids are gone."""
         for uid in gone:
             self._pushes.forget(uid)
+            self._sent.pop(uid, None)
 
     async def _ask_prometheus(self, subject: Subject) -> tuple[Mapping[str, ReplicaSignals], str]:
         """Return what Prometheus knows, and why it knows nothing."""
@@ -191,6 +221,20 @@ class Member:
             self._verdict.rule,
             f"{pressure.signal} is {pressure.value:.4g}, {pressure.age_seconds:.0f} s old" if pressure else "no signal",
         )
+
+
+def _follows(target: FleetTarget) -> bool:
+    """Tell whether limits are to follow the engine; where all is let pass a rate would be for nothing."""
+    admission = target.admission
+    return admission.adaptive.mode is AdaptiveMode.AUTO and admission.mode is not AdmissionMode.DISABLED
+
+
+def _ages(signals: Mapping[str, ReplicaSignals]) -> dict[str, float]:
+    ages: dict[str, float] = {}
+    for one in signals.values():
+        for name, age in one.ages().items():
+            ages[name] = max(age, ages.get(name, 0.0))
+    return ages
 
 
 def _merged(told: ReplicaSignals | None, near: ReplicaSignals | None) -> ReplicaSignals:

@@ -6,13 +6,14 @@
     kvCachePercent     | `targets.kvCachePercent`                | vLLM
     slots              | the limit, which is the number of slots | llama.cpp
     queueWait          | what the request's class may wait       | all, while the limit holds requests
+    firstToken         | `targets.timeToFirstTokenMilliseconds`  | all, where that is set
 
 1 is the point up to which a replica is as loaded as it should be; a target that is changed moves it. What is unknown
 is left out, and a replica of which nothing is known has no pressure, which is not the same as none. Slots that are all
 in use are a full replica and no overload, so they never say more than 1.
 
 The own queue counts only while it is the limit that holds requests. Those that the admission rate holds would keep the
-pressure up that keeps the rate down.
+pressure up that keeps the rate down. The first token is waited for from the admission on, so R has no part in it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def _parts(signals: ReplicaSignals, targets: Targets, engine: EngineType) -> Ite
     else:
         yield from _part("waiting", signals.waiting, targets.waiting_requests)
         yield from _part("kvCachePercent", signals.kv_cache_percent, targets.kv_cache_percent)
+    if targets.time_to_first_token_milliseconds is not None:
+        yield from _part("firstToken", signals.first_token_milliseconds, targets.time_to_first_token_milliseconds)
     if signals.held_by is HeldBy.LIMIT or signals.held_by is HeldBy.NONE:
         yield from _part("queueWait", signals.queue_wait_ratio, 1.0)
 

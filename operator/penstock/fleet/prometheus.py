@@ -5,13 +5,15 @@ It selects the samples of the last 60 seconds, so a series that has ended is not
 with its own time. What is not a number, and what two series of one pod tell at the same time (scraped twice, or by two
 clusters), is unknown.
 
-The library blocks, so it never runs in the event loop. Whoever asks waits for a bounded time; a query that is late goes
-on alone, and until it ends its namespace is away at once for all who ask.
+The library blocks, so it never runs in the event loop. Whoever asks waits for a bounded time, which counts for all
+queries of a namespace together; a query that is late ends by itself soon after, and until then its namespace is away at
+once for all who ask. One that has not begun by then never does, so nothing piles up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import math
 import threading
 import time
@@ -19,8 +21,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import requests
+import urllib3
 from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
@@ -32,8 +36,22 @@ from penstock.fleet.signals import Away, ReplicaSignals, Signal, Subject
 
 OLDEST_SECONDS = 60
 THREADS = 8
+ANSWER_LIMIT_BYTES = 32 * 1024 * 1024
+READ_BYTES = 64 * 1024
 SHARED_SECONDS = 2.0
 """How long an answer counts for others who ask, at most."""
+
+_UNREADABLE = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    PrometheusApiClientException,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
+"""What the network, files and an answer of any shape can lead to."""
 
 _Values = dict[str, dict[str, Signal]]
 """By pod, then by signal."""
@@ -48,7 +66,7 @@ class Connection:
         headers: Sent with each query, such as a tenant's.
         bearer_token_file: File with a token, read again for each query; None for none.
         ca_file: What its certificate is judged by; None for the system's.
-        timeout_seconds: For a query.
+        timeout_seconds: For all signals of a namespace.
         shared_seconds: How long an answer counts for others; shorter than a round, else the next one gets it too.
     """
 
@@ -81,7 +99,8 @@ class PrometheusSource:
         key, now = (subject.namespace, subject.engine), loop.time()
         asked = self._asked.get(key)
         if asked is None or (asked.task.done() and now - asked.at > self._connection.shared_seconds):
-            task = loop.run_in_executor(self._threads, self._fetch, *key)
+            deadline = time.monotonic() + self._connection.timeout_seconds
+            task = loop.run_in_executor(self._threads, self._fetch, *key, deadline)
             asked = self._asked[key] = _Asked(task, now)
         patience = max(0.0, asked.at + self._connection.timeout_seconds - now)
         done, _ = await asyncio.wait((asked.task,), timeout=patience)
@@ -104,7 +123,7 @@ class PrometheusSource:
         """Ask no more; what is under way ends by its time-out."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _fetch(self, namespace: str, engine: EngineType) -> _Values:
+    def _fetch(self, namespace: str, engine: EngineType, deadline: float) -> _Values:
         """Ask for all signals of a namespace; runs in a thread."""
         metrics = for_type(engine).facts.metrics
         wanted = {"waiting": metrics.waiting, "running": metrics.running, "kv_cache_percent": metrics.kv_cache_used}
@@ -112,39 +131,71 @@ class PrometheusSource:
         for name, metric in wanted.items():
             if metric is None:
                 continue
-            for pod, signal in signals_in(self._query(namespace, metric), metric, now=time.time()).items():
+            for pod, signal in signals_in(self._query(namespace, metric, deadline), metric, now=time.time()).items():
                 scaled = signal._replace(value=100 * signal.value) if name == "kv_cache_percent" else signal
                 found.setdefault(pod, {})[name] = scaled
         return found
 
-    def _query(self, namespace: str, metric: MetricName) -> object:
+    def _query(self, namespace: str, metric: MetricName, deadline: float) -> object:
         names = "|".join(metric.names)
         query = f'{{__name__=~"{names}",namespace="{namespace}"}}[{OLDEST_SECONDS}s]'
         try:
-            client = self._client()
-            return client.custom_query(query, timeout=self._connection.timeout_seconds)
-        except (requests.RequestException, PrometheusApiClientException, OSError, ValueError, KeyError) as error:
+            return self._client(deadline).custom_query(query)
+        except _UNREADABLE as error:
             raise Away(f"Prometheus cannot be asked: {_brief(error)}") from None
 
-    def _client(self) -> PrometheusConnect:
+    def _client(self, deadline: float) -> PrometheusConnect:
         connection = self._connection
         client: PrometheusConnect | None = getattr(self._local, "client", None)
         if client is None:
-            session = requests.Session()
+            session = self._local.session = _Session()
             session.trust_env = False  # what is configured counts, and no file of this machine
             session.verify = str(connection.ca_file) if connection.ca_file else True
             client = PrometheusConnect(
                 url=connection.url.rstrip("/"),
                 session=session,
                 retry=Retry(total=0),
-                timeout=connection.timeout_seconds,
             )
             self._local.client = client
         headers = dict(connection.headers)
         if connection.bearer_token_file is not None:
             headers["Authorization"] = f"Bearer {connection.bearer_token_file.read_text().strip()}"
         client.headers = headers
+        self._local.session.deadline = deadline
         return client
+
+
+class _Session(requests.Session):
+    """Sees to it that a whole answer has one deadline: a time-out of a socket begins anew with every byte.
+
+    Attributes:
+        deadline: By the monotonic clock.
+    """
+
+    deadline = 0.0
+
+    def request(self, *arguments: Any, **named: Any) -> requests.Response:  # noqa: ANN401 - as it is there
+        """Ask and read the whole answer."""
+        # A redirect would take the headers along to wherever it leads.
+        options = {"timeout": self._left(), "stream": True, "allow_redirects": False}
+        response = super().request(*arguments, **named | options)
+        try:
+            content = b""
+            while piece := response.raw.read1(READ_BYTES, decode_content=True):
+                content += piece
+                if len(content) > ANSWER_LIMIT_BYTES:
+                    raise ValueError("the answer is too large")
+                self._left()
+        finally:
+            response.close()
+        response.raw = io.BytesIO(content)
+        return response
+
+    def _left(self) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise requests.Timeout("not answered in time")
+        return left
 
 
 def signals_in(result: object, metric: MetricName, *, now: float) -> dict[str, Signal]:
@@ -177,8 +228,7 @@ def _heard(task: asyncio.Future[_Values]) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """Return what happened without what was sent."""
-    cause = getattr(error, "args", ())
-    return f"{type(error).__name__}" + (
-        f" ({str(cause[0])[:120]})" if isinstance(error, PrometheusApiClientException) and cause else ""
-    )
+    """Return what happened, without anything that was sent or answered: it is told to many."""
+    if isinstance(error, PrometheusApiClientException):
+        return str(error).partition(" (")[0]  # the status
+    return type(error).__name__

@@ -47,8 +47,9 @@ class ReplicaSignals:
         waiting: Requests that wait inside the engine.
         running: Requests that the engine works on.
         kv_cache_percent: Used part of the engine's KV cache.
-        queue_wait_ratio: How long requests wait for the engine, as a part of what their class allows.
+        queue_wait_ratio: How long a request would wait that came now, as a part of what its class allows.
         admitted_per_second: Requests for the engine that were let in.
+        first_token_milliseconds: How long streams took from their admission to the first byte of the answer.
         limit: Requests that may be in flight.
         held_by: What makes requests wait; of the age of `queue_wait_ratio`.
         pushed_rate: R as pushed last and still in force, of this replica.
@@ -60,10 +61,16 @@ class ReplicaSignals:
     kv_cache_percent: Signal | None = None
     queue_wait_ratio: Signal | None = None
     admitted_per_second: Signal | None = None
+    first_token_milliseconds: Signal | None = None
     limit: Signal | None = None
     pushed_rate: float | None = None
     held_by: HeldBy | None = None
     boot_id: str | None = None
+
+    def ages(self) -> dict[str, float]:
+        """Return the age of each signal that is known."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value.age_seconds for name, value in values.items() if isinstance(value, Signal)}
 
     def or_else(self, other: ReplicaSignals) -> ReplicaSignals:
         """Return these, with what is unknown taken from others."""

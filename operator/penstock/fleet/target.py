@@ -55,7 +55,7 @@ class FleetView:
         answers: Whether Prometheus answers.
         reached: Replicas whose limiter has taken the last push.
         ready: Replicas that get requests.
-        rules: Rounds so far, by the rule that decided.
+        ages: Seconds since the signals were true, by signal; of several replicas the oldest.
     """
 
     rate: law.Rate
@@ -68,7 +68,7 @@ class FleetView:
     answers: bool
     reached: int
     ready: int
-    rules: Mapping[str, int]
+    ages: Mapping[str, float]
 
     @property
     def bound_per_second(self) -> float | None:

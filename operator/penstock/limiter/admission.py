@@ -33,6 +33,7 @@ from penstock.limiter import reading
 from penstock.limiter.asking import Found
 from penstock.limiter.concurrency import Engine, bounds
 from penstock.limiter.decisions import Decisions
+from penstock.limiter.firsttoken import FirstTokens
 from penstock.limiter.head import RequestHead
 from penstock.limiter.identity import Identity
 from penstock.limiter.lingering import Lingering
@@ -60,6 +61,7 @@ class Admission:
         decisions, gate, room, toll, reception: The parts.
         shed, charges, store, costs, retries, keys: Parts of these that others need.
         recently_shed: Requests refused for load.
+        first_tokens: How long streams took to begin.
         lingering: Permits whose clients have left; None for an engine that frees their places at once.
     """
 
@@ -89,6 +91,7 @@ class Admission:
         self.retries = self.reception.retries
         self.keys = self.reception.keys
         self.recently_shed = Recent()
+        self.first_tokens = FirstTokens()
         self.lingering: Lingering | None = None
 
     @property
@@ -112,6 +115,7 @@ class Admission:
             shadow=not self.decisions.enforced,
             now=now,
         )
+        self.gate.longest_wait_seconds = admission.queue.max_wait_seconds
         self.reception.configure(policy)
         self.toll.configure(policy)
         if not self.decisions.enforced:

@@ -73,6 +73,14 @@ def collect(admission: Admission) -> Iterator[Metric]:
         "Estimated prompt tokens of streamed requests whose answer has not begun",
         gate.prefill_backlog,
     )
+    # Without a bound it is not there: no number would be true.
+    rate = GaugeMetricFamily(
+        "penstock_admission_rate_per_second", "R in force: requests per second that may go to the engine", labels=()
+    )
+    if gate.rate_per_second is not None:
+        rate.add_metric((), gate.rate_per_second)
+    yield rate
+    yield CounterMetricFamily("penstock_paced", "Requests that R has held while there was room for them", books.paced)
     yield from _queue(admission)
     yield from storemetrics.collect(admission)
     yield CounterMetricFamily("penstock_retries", "Admitted requests that repeat an earlier one", books.retries)

@@ -27,20 +27,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import accumulate
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from penstock.admission.cost import PromptSize
+from penstock.limiter.flat import check_utf8, is_narrow, write_flat
 from penstock.limiter.measure import measure
 from penstock.limiter.refusal import Reason, Refused
+from penstock.limiter.structure import Shape, slices
 from penstock.limiter.wish import KINDS, NO_PROMPT, Kind, Wish
 
 NESTING_LIMIT = 128
+LARGE_BYTES = 1 << 20
+"""Bodies above this are read with care for memory (`flat`)."""
+
+SHORT_BYTES = 4096
+"""What a field of a large body that holds no texts may take."""
+
 STRUCTURE_LIMIT = 1_000_000
-"""Brackets and commas of one body: each can stand for a value, and a value takes some 40 bytes while it is looked at,
-however short it is written."""
+"""Values of one body: each takes some 40 bytes while it is looked at, however short it is written."""
+
+LIST_WEIGHT, OBJECT_WEIGHT = 2, 5
+"""How many other values take as much memory."""
 
 SEQUENCES_LIMIT = 1024
 TOKENS_LIMIT = 1 << 31
@@ -94,19 +103,16 @@ class _Body(msgspec.Struct):
     functions: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Options(msgspec.Struct):
-    stream_options: dict[str, Any] | None = None
-
-
 _DECODER = msgspec.json.Decoder(_Body)
-_OPTIONS = msgspec.json.Decoder(_Options)
+_FIELDS = {field.name: field.type is Any for field in msgspec.structs.fields(_Body)}
+"""Each field that matters, and whether it holds texts."""
 
-_INCLUDE_USAGE = "include_usage"
-_USAGE_FIELD = b',"stream_options":{"include_usage":true}'
-_OPTIONS_KEY = re.compile(rb'"stream_options"[ \t\n\r]*:[ \t\n\r]*(?=[{n])')
-_BRACE_OR_STRING = re.compile(rb'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
-_STEPS = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
+_AS_WRITTEN = frozenset({"functions", "tools"})
+_UNREAD = msgspec.Raw(b"")
+_OUTER = msgspec.json.Decoder(
+    msgspec.defstruct("_Outer", [(name, msgspec.Raw, msgspec.field(default=_UNREAD)) for name in _FIELDS])
+)
+
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _COMPLAINT = re.compile(r"Expected `(.+?)`, got `(.+?)`")
 _FIELD = re.compile(r"`\$\.?(.*?)`")
@@ -136,7 +142,8 @@ def read_wish(path: str, body: bytes) -> Wish:
     kind = KINDS.get(path, Kind.ENCODE)
     if kind is Kind.AUDIO:
         return Wish(kind=kind, prompt=PromptSize(audios=1))
-    fields = _decode(body)
+    flat = len(body) > LARGE_BYTES and not is_narrow(body)
+    fields = _decode(body, flat=flat)
     prompts = _prompts(fields.prompt) if kind in {Kind.COMPLETIONS, Kind.NATIVE} else 1
     if path.endswith("/batch") and isinstance(fields.messages, list):
         prompts = max(1, len(fields.messages))
@@ -153,47 +160,16 @@ def read_wish(path: str, body: bytes) -> Wish:
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
         sequences=prompts * answers if kind.generates else 1,
         max_output_tokens=_output_bound(fields) if kind.generates else 0,
-        prompt=NO_PROMPT if kind is Kind.COUNT else _prompt(fields),
+        prompt=NO_PROMPT if kind is Kind.COUNT else _prompt(fields, flat=flat),
     )
 
 
-def with_usage(body: bytes) -> bytes:
-    """Return a body that also asks for usage at the end of the stream; all other bytes stay as they are.
-
-    Args:
-        body: A body that `read_wish` accepted, of a request that may have it (`Wish.can_add_usage`).
-    """
-    options = _OPTIONS.decode(body).stream_options
-    if options is None and b'"stream_options"' not in body:
-        return _appended(body, _USAGE_FIELD)
-    options = dict(options or {})
-    if options.get(_INCLUDE_USAGE) is True:
-        return body
-    # with usage at the end only: the client did not ask for it in each event
-    wanted = options | {_INCLUDE_USAGE: True}
-    if "continuous_usage_stats" in wanted:
-        wanted["continuous_usage_stats"] = False
-    text = msgspec.json.encode(wanted)
-    place = _OPTIONS_KEY.search(body)
-    if place is not None:
-        begin = place.end()
-        end = _value_end(body, begin)
-        replaced = body[:begin] + text + body[end:]
-        if _OPTIONS.decode(replaced).stream_options == wanted:
-            return replaced
-    # written in a way that does not show where it is; of two that are alike the last one counts
-    return _appended(body, b',"stream_options":' + text)
-
-
-def _decode(body: bytes) -> _Body:
-    if len(body) > STRUCTURE_LIMIT and sum(map(body.count, (b"{", b"[", b","))) > STRUCTURE_LIMIT:
-        raise Refused(Reason.BODY_TOO_LARGE, f"The body has more than {STRUCTURE_LIMIT} brackets and commas.")
-    if body.count(b"{") + body.count(b"[") > NESTING_LIMIT and _depth(body) > NESTING_LIMIT:
-        _bad(f"The body is nested deeper than {NESTING_LIMIT} levels.")
+def _decode(body: bytes, *, flat: bool) -> _Body:
+    _check_structure(body)
     try:
         if not body.isascii():
-            body.decode()  # fields that are skipped are not looked at
-        return _DECODER.decode(body)
+            check_utf8(body)  # fields that are skipped are not looked at
+        return _DECODER.decode(_flattened(body) if flat else body)
     except UnicodeDecodeError:
         _bad("The body is not valid UTF-8.")
     except msgspec.ValidationError as error:
@@ -206,6 +182,46 @@ def _decode(body: bytes) -> _Body:
         _bad(f"The body is no valid JSON: {str(error).removeprefix('JSON is malformed: ')}.")
     except RecursionError:
         _bad("The body is nested too deeply.")
+
+
+def _check_structure(body: bytes) -> None:
+    """Refuse a body whose values could take much memory, or nest deeply; most need no close look."""
+    lists, objects = body.count(b"["), body.count(b"{")
+    rough = 0 if len(body) * OBJECT_WEIGHT <= STRUCTURE_LIMIT else _weight(body.count(b","), lists, objects)
+    if rough <= STRUCTURE_LIMIT and lists + objects <= NESTING_LIMIT:
+        return
+    shape = Shape()
+    for piece in slices(body):
+        shape.see(piece)
+        if _weight(shape.commas, shape.lists, shape.objects) > STRUCTURE_LIMIT:
+            raise Refused(Reason.BODY_TOO_LARGE, f"The body holds more values than {STRUCTURE_LIMIT} numbers take.")
+        if shape.depth > NESTING_LIMIT:
+            _bad(f"The body is nested deeper than {NESTING_LIMIT} levels.")
+
+
+def _weight(commas: int, lists: int, objects: int) -> int:
+    return commas + LIST_WEIGHT * lists + OBJECT_WEIGHT * objects
+
+
+def _flattened(body: bytes) -> bytearray:
+    """Return the fields that matter as a body of their own, the texts written flat."""
+    outer = _OUTER.decode(body)
+    out = bytearray(b"{")
+    for name, holds_texts in _FIELDS.items():
+        value = getattr(outer, name)
+        if value is _UNREAD:
+            continue
+        out += b'"%b":' % name.encode()
+        written = memoryview(value)
+        if holds_texts:
+            write_flat(out, written)
+        elif name in _AS_WRITTEN or written.nbytes <= SHORT_BYTES:
+            out += written
+        else:
+            _bad(f"`{name}` is longer than {SHORT_BYTES} bytes.")
+        out += b","
+    out[-1:] = b"}" if len(out) > 1 else b"{}"
+    return out
 
 
 def _in_words(problem: str) -> str:
@@ -250,7 +266,7 @@ def _prompts(prompt: object) -> int:
     return len(prompt)
 
 
-def _prompt(fields: _Body) -> PromptSize:
+def _prompt(fields: _Body, *, flat: bool) -> PromptSize:
     values: Iterable[object] = (
         fields.messages, fields.prompt, fields.input, fields.inputs, fields.system, fields.instructions, fields.suffix,
         fields.content, fields.input_prefix, fields.input_suffix, fields.input_extra, fields.query, fields.queries,
@@ -258,40 +274,10 @@ def _prompt(fields: _Body) -> PromptSize:
     )  # fmt: skip
     return measure(
         (value for value in values if value is not None),
+        flat=flat,
         written=memoryview(fields.tools).nbytes + memoryview(fields.functions).nbytes,
         messages=len(fields.messages) if isinstance(fields.messages, list) else 0,
     )
-
-
-def _depth(body: bytes) -> int:
-    """Return how deep the brackets nest, without those in texts."""
-    if b"\\" in body:  # a quote that is still there after this begins or ends a text
-        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = b"".join(body.translate(None, _NO_STRUCTURE).split(b'"')[::2])
-    return max(accumulate(map(_STEPS.__getitem__, outside)), default=0)
-
-
-def _appended(body: bytes, field: bytes) -> bytes:
-    """Return an object with one more field at its end."""
-    end = body.rindex(b"}")
-    if body[:end].rstrip(b" \t\n\r").endswith(b"{"):
-        field = field.removeprefix(b",")
-    return body[:end] + field + body[end:]
-
-
-def _value_end(body: bytes, begin: int) -> int:
-    """Return where an object or `null` ends that begins at an index."""
-    if body[begin : begin + 1] == b"n":
-        return begin + len(b"null")
-    depth = 0
-    for found in _BRACE_OR_STRING.finditer(body, begin):
-        if found[0] == b"{":
-            depth += 1
-        elif found[0] == b"}":
-            depth -= 1
-            if depth == 0:
-                return found.end()
-    return begin
 
 
 def _bad(message: str) -> NoReturn:

@@ -3,7 +3,9 @@
 Both look the same until something is sent; then a connection that was closed answers with a reset. So the client is
 sent a filler now and then: before the response an interim `100 Continue`, which every HTTP/1.1 client skips; between
 two chunks a leading zero of the next chunk's size. Few, because clients bear only a handful of interim responses; what
-the engine sends serves the same purpose later.
+the engine sends serves the same purpose later. Where nothing may be sent, because the engine has gone silent within a
+chunk, the kernel's own questions find out, only later (`tcp.ask_when_silent`). So a client that waits is served for as
+long as it waits, and one that has left keeps a permit for a minute or so at most.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Limiter:
             lame_duck_seconds=settings.lame_duck_seconds,
             timeout_seconds=settings.drain_timeout_seconds,
         )
-        self.signals = Signals(self.admission.gate, self.poller, facts.metrics)
+        self.signals = Signals(self.admission.gate, self.admission.first_tokens, self.poller, facts.metrics)
         self.policy = PolicyFile(Path(settings.policy_path))
         self.pushes = Pushes(backend_uid=settings.backend_uid, pod_uid=settings.pod_uid, now=self.admission.now)
         self._in_force = InForce(self.policy, self.pushes, self.admission, configure=self._configure)
@@ -229,7 +229,8 @@ class Limiter:
                 return
             Transport(self._loop, sock, Connection(service, self._loop, self._times))
 
-        return [Listener(self._loop, sock, accepted) for sock in bind(host, port)]
+        sockets = bind(host, port, question_seconds=self._times.question_seconds)
+        return [Listener(self._loop, sock, accepted) for sock in sockets]
 
     async def _stopped_or_failed(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait until `stopped` is set; end the tasks that work in the background."""

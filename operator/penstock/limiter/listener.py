@@ -27,8 +27,13 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
-def bind(host: str | None, port: int) -> list[socket.socket]:
+def bind(host: str | None, port: int, *, question_seconds: int = 15) -> list[socket.socket]:
     """Return listening sockets on an address, or on all addresses of IPv4 and, where there is it, IPv6.
+
+    Args:
+        host: The address; None for all.
+        port: On each of them.
+        question_seconds: See `tcp.ask_when_silent`.
 
     Raises:
         OSError: the port is taken, or there is no such address.
@@ -47,6 +52,7 @@ def bind(host: str | None, port: int) -> list[socket.socket]:
     for sock in sockets:
         sock.setblocking(False)
         tcp.prepare(sock)
+        tcp.ask_when_silent(sock, question_seconds)
     return sockets
 
 

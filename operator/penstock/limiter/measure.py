@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.admission.cost import PromptSize
+from penstock.limiter.flat import WIDE, WIDE_ESCAPE, WIDE_ESCAPE_SURPLUS_BYTES
 
 _PICTURES: Final = frozenset(
     {"base64", "image", "image_url", "input_image", "image_pil", "image_embeds", "video", "video_url", "input_video"}
@@ -24,21 +25,23 @@ _NARROW: Final = bytes(range(0xE3))
 
 
 class _Size:
-    __slots__ = ("audios", "images", "text_bytes", "token_ids", "wide_characters")
+    __slots__ = ("audios", "flat", "images", "text_bytes", "token_ids", "wide_characters")
 
-    def __init__(self) -> None:
+    def __init__(self, *, flat: bool) -> None:
+        self.flat = flat
         self.text_bytes = self.wide_characters = self.token_ids = self.images = self.audios = 0
 
 
-def measure(values: Iterable[object], *, written: int = 0, messages: int = 0) -> PromptSize:
+def measure(values: Iterable[object], *, flat: bool = False, written: int = 0, messages: int = 0) -> PromptSize:
     """Return the size of decoded values.
 
     Args:
         values: What a JSON decoder made of the fields that hold texts.
+        flat: Whether their texts were written by `flat`.
         written: Bytes of further text that are known.
         messages: Messages of a chat.
     """
-    size = _Size()
+    size = _Size(flat=flat)
     for value in values:
         _add(size, value)
     return PromptSize(
@@ -67,6 +70,11 @@ def _add(size: _Size, value: object) -> None:
 
 
 def _add_text(size: _Size, text: str) -> None:
+    if size.flat:
+        escapes = text.count(WIDE_ESCAPE)
+        size.text_bytes += len(text) - escapes * WIDE_ESCAPE_SURPLUS_BYTES
+        size.wide_characters += text.count(WIDE) + escapes
+        return
     if text.isascii():
         size.text_bytes += len(text)
         return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.limiter.body import read_wish, with_usage
+from penstock.limiter.amendment import with_usage
+from penstock.limiter.body import read_wish
 from penstock.limiter.path import Route
 from penstock.limiter.refusal import Refused
 from penstock.limiter.wish import KINDS, Kind, Wish

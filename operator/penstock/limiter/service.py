@@ -39,6 +39,7 @@ class Times:
         write_stall_seconds: Without a byte taken by a client that has a full buffer waiting.
         linger_seconds: For a client that is still sending after its answer, in all.
         linger_silence_seconds: The same, without a byte.
+        question_seconds: Of silence before the kernel asks whether the client is still there, and between questions.
         engine_read_seconds: For the engine to complete the answer to a read, which should take it milliseconds.
     """
 
@@ -48,6 +49,7 @@ class Times:
     write_stall_seconds: float = 60.0
     linger_seconds: float = 30.0
     linger_silence_seconds: float = 2.0
+    question_seconds: int = 15
     engine_read_seconds: float = 10.0
 
 

@@ -14,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.admission.gate import Gate
 from penstock.engines.facts import Aggregation, MetricName, MetricNames
 from penstock.limiter.engine import Poller
+from penstock.limiter.firsttoken import FirstTokens
 
 RATE_SECONDS = 10.0
-"""The admitted rate is that of at least so long a time."""
+"""The admitted rate is that of at least so long a time, and so long a queue that was too long counts."""
 
 SAMPLE_SECONDS = 1.0
 
@@ -44,29 +45,53 @@ class AdmittedRate:
         return (admitted - before) / (now - then) if now - then >= SAMPLE_SECONDS else None
 
 
+class Worst:
+    """The largest of the values seen in the last `RATE_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def look(self, value: float, now: float) -> None:
+        """Take note of a value."""
+        self._seen.append((now, value))
+        while now - self._seen[0][0] > RATE_SECONDS:
+            self._seen.popleft()
+
+    def value(self, now: float) -> float:
+        """Return the largest; 0 when none was seen lately."""
+        return max((value for at, value in self._seen if now - at <= RATE_SECONDS), default=0.0)
+
+
 class Signals:
     """See the module's docstring."""
 
-    def __init__(self, gate: Gate, poller: Poller, names: MetricNames) -> None:
+    def __init__(self, gate: Gate, first_tokens: FirstTokens, poller: Poller, names: MetricNames) -> None:
         self._gate = gate
+        self._first_tokens = first_tokens
         self._poller = poller
         self._names = names
         self._rate = AdmittedRate()
+        self._wait = Worst()
 
     def look(self, now: float) -> None:
-        """Take note of what only a look now and then can tell; called about once a second."""
+        """Take note of what only a look now and then can tell; called every second or two."""
         self._rate.look(self._gate.books.admitted, now)
+        # A queue that is full to its budget is a place below it whenever somebody has just gone.
+        self._wait.look(self._gate.wait_ratio(now), now)
 
     def state(self, now: float) -> dict[str, object]:
         """Return what `/state` shows."""
         gate, admitted = self._gate, self._rate.per_second(self._gate.books.admitted, now)
         found: dict[str, object] = {
-            "heldBy": gate.held_by,
-            "queueWaitRatio": round(gate.wait_ratio(now), 4),
+            "heldBy": gate.held_by_within(RATE_SECONDS, now),
+            "queueWaitRatio": round(max(gate.wait_ratio(now), self._wait.value(now)), 4),
             "limit": gate.limit.value,
         }
         if admitted is not None:
             found["admittedPerSecond"] = round(admitted, 4)
+        first_token = self._first_tokens.percentile_seconds(now)
+        if first_token is not None:
+            found["firstTokenMilliseconds"] = round(1000 * first_token, 1)
         text, age = self._poller.metrics, self._poller.metrics_age_seconds
         if text is not None and age is not None:
             found |= engine_values(text, self._names)

@@ -64,8 +64,8 @@ class Visit:
     """
 
     __slots__ = (
-        "_admission", "_answered", "add_usage", "band", "caller", "deadline", "dialect", "estimate", "fields", "mark",
-        "permit", "reservation", "retry", "waiting", "wish", "would",
+        "_admission", "_admitted_at", "_answered", "add_usage", "band", "caller", "deadline", "dialect", "estimate",
+        "fields", "mark", "permit", "reservation", "retry", "waiting", "wish", "would",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,7 @@ class Visit:
         self.would: Shed | None = None
         self.fields: Fields = ()
         self._answered = False
+        self._admitted_at = 0.0
 
     @property
     def asking(self) -> Asking | None:
@@ -124,13 +125,17 @@ class Visit:
         """It may go to the engine now."""
         self.waiting = None
         self.permit = permit
+        self._admitted_at = self._admission.now()
         self._admission.went_in(self)
 
     def first_byte(self) -> None:
         """The engine has begun to answer."""
         if self.permit is not None:
+            now = self._admission.now()
+            if self.wish.stream and not self._answered:
+                self._admission.first_tokens.note(now - self._admitted_at, now)
             self._answered = True
-            self.permit.first_byte(self._admission.now())
+            self.permit.first_byte(now)
             self._admission.room.advance()
 
     def end(

@@ -21,8 +21,13 @@ def fleet_target(backend: LLMBackend, pods: Iterable[Object], *, policy: str) ->
         engine=backend.spec.engine.type,
         admission=backend.spec.admission,
         policy=None if backend.spec.paused else policy,
-        replicas=tuple(sorted((_replica(pod) for pod in pods), key=lambda one: one.name)),
+        replicas=replicas_of(pods),
     )
+
+
+def replicas_of(pods: Iterable[Object]) -> tuple[Replica, ...]:
+    """Return pods as replicas, always in the same order."""
+    return tuple(sorted((_replica(pod) for pod in pods), key=lambda one: one.name))
 
 
 def _replica(pod: Object) -> Replica:

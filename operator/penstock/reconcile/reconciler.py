@@ -22,7 +22,7 @@ from penstock.kube.errors import KubeError, TooManyRequests
 from penstock.kube.kinds import LLM_BACKEND, POD
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.children import Children
-from penstock.reconcile.fleettarget import fleet_target
+from penstock.reconcile.fleettarget import fleet_target, replicas_of
 from penstock.reconcile.hindrance import Blocked, Gone
 from penstock.reconcile.outcome import Done, Failed, Outcome, RequeueAfter
 from penstock.reconcile.patience import TELL_SECONDS, Patience, look_again_seconds
@@ -133,7 +133,10 @@ class Reconciler:
 
     async def _pass(self, key: Key, raw: Object) -> Outcome:
         backend, trouble = _understand(raw, self._facts)
+        pods = self._cache.of_backend(key, POD)
         if backend is None:
+            if self._fleet is not None:
+                self._fleet.observe_replicas(key, replicas_of(pods))
             report = self._announced(await self._report(key, raw, None, trouble=trouble))
             return _outcome(Done(), report)
         if not raw.get("status", {}).get("conditions"):
@@ -144,7 +147,6 @@ class Reconciler:
                 return RequeueAfter(AT_ONCE_SECONDS)
             raw = first.backend
         if self._fleet is not None:
-            pods = self._cache.of_backend(key, POD)
             self._fleet.observe(key, fleet_target(backend, pods, policy=configmap.policy(backend, self._settings)))
         result = await self._act(key, raw, backend)
         report = await self._report(key, raw, backend, trouble=result.trouble, applied=result.applied)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from penstock.api.push import PushResult
 from penstock.api.status import SignalOrigin
+from penstock.fleet.law import Rule
+from penstock.fleet.loop import Fleet
 from penstock.fleet.push import Pusher
-from penstock.fleet.target import FleetView
-from penstock.resources.objects import Key
 
 LABELS = ("namespace", "backend")
 
@@ -21,7 +20,7 @@ class FleetMetrics(Collector):
     """See the module's docstring; without a loop, in a replica that stands by, there is nothing to show."""
 
     def __init__(self) -> None:
-        self.views: Callable[[], Mapping[Key, FleetView]] = dict
+        self.fleet: Fleet | None = None
         self.pusher: Pusher | None = None
 
     def collect(self) -> Iterator[Metric]:
@@ -35,28 +34,37 @@ class FleetMetrics(Collector):
         pressure = GaugeMetricFamily(
             "penstock_pressure", "Largest pressure of a replica; 1 is fully loaded", labels=(*LABELS, "signal")
         )
-        age = GaugeMetricFamily("penstock_signal_age_seconds", "Age of the signal behind the pressure", labels=LABELS)
+        age = GaugeMetricFamily(
+            "penstock_signal_age_seconds",
+            "How old a signal is, of the replica where it is oldest; absent while it is not known",
+            labels=(*LABELS, "signal"),
+        )
         source = GaugeMetricFamily(
             "penstock_signal_source", "1 for where signals come from", labels=(*LABELS, "source")
         )
         rounds = CounterMetricFamily("penstock_slow_loop_rounds", "Rounds by the rule that decided", labels=["rule"])
-        tally: Tally[str] = Tally()
-        for key, view in self.views().items():
+        for key, view in self.fleet.views().items() if self.fleet is not None else ():
             names = [key.namespace, key.name]
             if view.rate.per_second is not None:
                 rate.add_metric(names, view.rate.per_second)
             binds.add_metric(names, int(view.rate.binds))
             if view.pressure is not None:
                 pressure.add_metric([*names, view.pressure.signal], view.pressure.ratio)
-                age.add_metric(names, view.pressure.age_seconds)
             for origin in SignalOrigin:
                 source.add_metric([*names, origin], int(origin is view.origin))
-            tally.update(view.rules)
-        for rule, count in tally.items():
-            rounds.add_metric([rule], count)
+            for signal, seconds in view.ages.items():
+                age.add_metric([*names, signal], seconds)
+        if self.fleet is not None:
+            for rule in Rule:
+                rounds.add_metric([rule], self.fleet.rounds[rule])
         yield from (rate, binds, pressure, age, source, rounds)
         pushes = CounterMetricFamily("penstock_push", "Pushes to limiters by result", labels=["result"])
         if self.pusher is not None:
             for result in PushResult:
                 pushes.add_metric([result], self.pusher.results[result])
         yield pushes
+        yield CounterMetricFamily(
+            "penstock_push_epoch_raised",
+            "Limiters that had seen a later version than this operator could have given",
+            self.pusher.raised if self.pusher is not None else 0,
+        )

@@ -92,7 +92,7 @@ class Leader:
         slow_loop = SlowLoop(
             self._settings, self._keys.push, may_push=self._may_push, epoch=self._epoch, changed=self._queue.add
         )
-        self._metrics.watch_fleet(slow_loop.fleet.views, slow_loop.pusher)
+        self._metrics.watch_fleet(slow_loop.fleet, slow_loop.pusher)
         reconciler = Reconciler(
             self._client,
             self._cache,

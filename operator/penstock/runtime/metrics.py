@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from penstock.api.conditions import ConditionStatus, ConditionType
+from penstock.fleet.loop import Fleet
 from penstock.fleet.push import Pusher
-from penstock.fleet.target import FleetView
 from penstock.kube.kinds import LLM_BACKEND
 from penstock.reconcile.cache import Cache
 from penstock.reconcile.queue import WorkQueue
@@ -78,9 +78,9 @@ class Metrics:
         self._fleet = FleetMetrics()
         self.registry.register(self._fleet)
 
-    def watch_fleet(self, views: Callable[[], Mapping[Key, FleetView]], pusher: Pusher) -> None:
+    def watch_fleet(self, fleet: Fleet, pusher: Pusher) -> None:
         """Show the slow loop from now on."""
-        self._fleet.views, self._fleet.pusher = views, pusher
+        self._fleet.fleet, self._fleet.pusher = fleet, pusher
 
     def reconciled(self, outcome: str, seconds: float) -> None:
         """Count a reconcile."""

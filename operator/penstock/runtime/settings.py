@@ -81,7 +81,7 @@ class OperatorSettings(BaseModel):
     """File with the certificates that Prometheus' own is judged by; the system's without it."""
 
     prometheus_timeout_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5.0
-    """Seconds that Prometheus is waited for; then the limiters are read instead."""
+    """Seconds that Prometheus is waited for, at most one interval; then the limiters are read instead."""
 
     kubeconfig: Path | None = None
     """Kubeconfig to use. Without it: $KUBECONFIG, then the pod's service account, then ~/.kube/config."""

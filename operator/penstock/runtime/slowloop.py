@@ -48,7 +48,10 @@ class SlowLoop:
         changed: Callable[[Key], None],
     ) -> None:
         connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=CONNECTION_IDLE_SECONDS)
-        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        # Whoever asks bounds the whole of it, so there is no need for further timers.
+        self._session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
+        )
         self._prometheus = _prometheus(settings)
         self.pusher = Pusher(key, self._session, may_push=may_push, epoch=epoch)
         source: SignalSource | None = self._prometheus

@@ -12,7 +12,7 @@ from penstock.api.conditions import ConditionStatus, ConditionType, Reason
 from penstock.api.status import AdmissionStatus, SignalOrigin
 from penstock.fleet.target import NEWS, FleetView
 from penstock.resources.objects import Object
-from penstock.status.conditions import Statement
+from penstock.status.conditions import Statement, condition_of
 from penstock.status.shapes import mapping, number, text
 
 RATE_PAUSE_SECONDS = 60
@@ -42,8 +42,13 @@ def admission_status(view: FleetView | None, previous: Object, *, now: str) -> O
     return found if _is_news(before, found, now=now) else before
 
 
-def signals_fresh(view: FleetView) -> Statement | None:
-    """Return the condition `SignalsFresh`; None while no replica is ready, since then there is nothing to see."""
+def signals_fresh(view: FleetView | None, previous: Object) -> Statement | None:
+    """Return the condition `SignalsFresh`; None while no replica is ready, since then there is nothing to see.
+
+    Before the first round of an operator that has just begun it is what the last one has said.
+    """
+    if view is None:
+        return _as_before(condition_of(previous, ConditionType.SIGNALS_FRESH))
     if not view.ready:
         return None
     yes, no = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -61,6 +66,14 @@ def signals_fresh(view: FleetView) -> Statement | None:
         return Statement(ConditionType.SIGNALS_FRESH, yes, Reason.DIRECT_FALLBACK, message)
     message = f"signals come from {'Prometheus' if view.origin is SignalOrigin.PROMETHEUS else 'the limiters'}"
     return Statement(ConditionType.SIGNALS_FRESH, yes, Reason.SIGNALS_READ, message)
+
+
+def _as_before(condition: Object) -> Statement | None:
+    try:
+        status, reason = ConditionStatus(text(condition, "status")), Reason(text(condition, "reason"))
+    except ValueError:
+        return None
+    return Statement(ConditionType.SIGNALS_FRESH, status, reason, text(condition, "message"))
 
 
 def _is_news(before: Object, found: Object, *, now: str) -> bool:

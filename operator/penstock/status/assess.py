@@ -51,7 +51,7 @@ def assess(backend: LLMBackend | None, observation: Observation, *, now: str) ->
     wanted = backend.spec.wanted_replicas if backend is not None else None
     statements = [*_progress(backend, observation, rollout), _available(rollout, wanted)]
     previous = observation.previous
-    fresh = signals_fresh(observation.fleet) if observation.fleet is not None else None
+    fresh = signals_fresh(observation.fleet, previous)
     if fresh is not None:
         statements.append(fresh)
     status: Object = {
