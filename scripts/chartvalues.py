@@ -58,6 +58,8 @@ CONSTRAINTS: dict[str, Schema] = {
     "serviceAccount.name": {"pattern": "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$"},
     "serviceAccount.annotations": TEXTS,
     "extraEnv": NAMED,
+    "extraVolumes": NAMED,
+    "extraVolumeMounts": NAMED,
     "podAnnotations": TEXTS,
     "podLabels": TEXTS,
     "resources.requests": {},

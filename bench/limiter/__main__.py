@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import results, turn
-from bench.limiter import aborts, refusals, uploads
+from bench.limiter import aborts, fairness, limits, price, refusals, slots, uploads
 from bench.relay.processes import BenchError
 from bench.results import Row
 from e2e.cache import say
@@ -25,9 +25,13 @@ def _uploads(short: bool) -> list[Row]:
 
 
 MEASURES: dict[str, Measure] = {
-    "refusals": lambda short: refusals.run(seconds=4 if short else 20),
-    "aborts": lambda short: aborts.run(aborts=1000 if short else 10_000),
+    "refusals": lambda short: refusals.run(seconds=2 if short else 20),
+    "aborts": lambda short: aborts.run(aborts=500 if short else 10_000),
+    "slots": lambda short: slots.run(seconds=3 if short else 30),
     "uploads": _uploads,
+    "fairness": lambda short: fairness.run(seconds=1.5 if short else 10),
+    "limits": lambda short: limits.run(seconds=1.5 if short else 10),
+    "price": lambda short: price.run(short=short),
 }
 
 

@@ -49,10 +49,9 @@ def run(*, aborts: int) -> list[Row]:
         ways = uvloop.run(_run(where, aborts))
         took = time.monotonic() - began
         left = _settled(where)
-        time.sleep(IDLE_SECONDS)
+        after = _descriptors_at_rest(where, before)
         seen = metrics(where.where)
         books = state(where.where)
-        after = where.descriptors()
         engine = where.engine_counts()
     admitted = seen["penstock_admitted_total"]
     finished = sum(value for name, value in seen.items() if name.startswith("penstock_finished_total"))
@@ -89,14 +88,15 @@ async def _run(where: Bed, aborts: int) -> Counter[str]:
     async def one(way: str, number: int) -> None:
         async with turn:
             with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-                await _leave(where.where.port, way, number, chance)
+                await leave(where.where.port, way, number, chance)
             ways[way] += 1
 
     await asyncio.gather(*(one(WAYS[number % len(WAYS)], number) for number in range(aborts)))
     return ways
 
 
-async def _leave(port: int, way: str, number: int, chance: random.Random) -> None:
+async def leave(port: int, way: str, number: int, chance: random.Random, *, key: str = "") -> None:
+    """Send a request and leave in one of the `WAYS`."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         headers = {"Idempotency-Key": f"bench-{number}"} if chance.random() < 0.2 else {}
@@ -104,7 +104,7 @@ async def _leave(port: int, way: str, number: int, chance: random.Random) -> Non
         body = payload(
             first_ms=60 if slow else 3, tokens=20, every_ms=3, stream=way != "before an answer", user=str(number)
         )
-        raw = request(body, headers=headers)
+        raw = request(body, key=key, headers=headers)
         if way == "in its body":
             writer.write(raw[: len(raw) - 20])
             await asyncio.sleep(chance.random() * 0.01)
@@ -129,6 +129,14 @@ async def _leave(port: int, way: str, number: int, chance: random.Random) -> Non
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         writer.transport.abort()
+
+
+def _descriptors_at_rest(where: Bed, before: int) -> int:
+    """Wait until there are no more than before, at most for as long as idle connections may last."""
+    deadline = time.monotonic() + IDLE_SECONDS
+    while (now := where.descriptors()) > before and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return now
 
 
 def _settled(where: Bed) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 
 from bench.limiter.replica import HOST, SOURCE_ROOT, Place, Policy, place, process
 from bench.relay.processes import BenchError, Pinned, free_ports, two_cores
+from penstock.api.engine import EngineType
 
 START_SECONDS = 20.0
 ROOT = SOURCE_ROOT.parent
@@ -47,11 +48,12 @@ def bed(
     policy: Policy,
     *,
     concurrency: int = 4096,
+    slots: int | None = None,
     tenants: Mapping[str, str] | None = None,
     wrapped_by: tuple[str, ...] = (),
     memory_bytes: int | None = None,
 ) -> Iterator[Bed]:
-    """Run an engine and a limiter until the block ends."""
+    """Run an engine and a limiter until the block ends; with `slots` the engine is llama.cpp and has so many."""
     allow_many_files()
     proxy_core, load_core = two_cores()
     (engine_port,) = free_ports(1)
@@ -61,12 +63,13 @@ def bed(
             folder / "limiter",
             engine_port=engine_port,
             policy=policy,
-            concurrency=concurrency,
+            concurrency=slots or concurrency,
+            engine_type=EngineType.LLAMA_CPP if slots else EngineType.VLLM,
             tenants=tenants,
             memory_bytes=memory_bytes,
         )
         with (
-            running_engine(engine_port, load_core, folder) as engine,
+            running_engine(engine_port, load_core, folder, slots=slots) as engine,
             process(where, core=proxy_core, wrapped_by=wrapped_by) as limiter,
             _at(load_core),
         ):
@@ -74,9 +77,9 @@ def bed(
 
 
 @contextmanager
-def running_engine(port: int, core: int, folder: Path) -> Iterator[Pinned]:
+def running_engine(port: int, core: int, folder: Path, *, slots: int | None = None) -> Iterator[Pinned]:
     """Run `bench.limiter.engine` until the block ends."""
-    argv = [sys.executable, "-m", "bench.limiter.engine", port]
+    argv = [sys.executable, "-m", "bench.limiter.engine", port, *(("--slots", slots) if slots else ())]
     environment = {"PYTHONPATH": f"{SOURCE_ROOT}{os.pathsep}{ROOT}"}
     with Pinned("engine", argv, core=core, folder=folder, environment=environment) as engine:
         deadline = time.monotonic() + START_SECONDS

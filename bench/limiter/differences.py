@@ -24,6 +24,7 @@ _KEPT_THOUGH_NAMED = frozenset(
     b" tracestate user-agent x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip".split()
 )
 _QUOTA_HEADERS = (b"x-ratelimit-", b"anthropic-ratelimit-", b"ratelimit")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MADE_ANEW = b"(made anew)"
 
 
@@ -250,6 +251,14 @@ ANSWER_DIFFERENCES: dict[str, Callable[[SeenAnswer, Case], SeenAnswer]] = {
 
 BROKEN = "an answer that breaks off before its head is complete becomes 502, a stream ends with an error event"
 """Has no function: `differential` compares how much came, since where a broken connection ends is up to the kernel."""
+
+REPEATED = "a safe request is sent again, once, when a connection that had been used before ends without a byte"
+"""Has no function: `differential` counts. It never happens to a request that generates."""
+
+
+def may_be_repeated(direct: SeenAnswer, case: Case) -> bool:
+    """Return whether the engine may get a request twice: it is safe, and its first answer is not a byte."""
+    return case.ask.method in _SAFE_METHODS and not (direct.status or direct.interim)
 
 
 def settled_request(seen: SeenRequest, case: Case) -> SeenRequest:

@@ -20,8 +20,10 @@ from pathlib import Path
 from bench.limiter.differences import (
     ANSWER_DIFFERENCES,
     BROKEN,
+    REPEATED,
     REQUEST_DIFFERENCES,
     Case,
+    may_be_repeated,
     settled_answer,
     settled_request,
 )
@@ -47,6 +49,7 @@ POLICY = {
         ],
     }
 }
+DIFFERENCES = (*REQUEST_DIFFERENCES, *ANSWER_DIFFERENCES, BROKEN, REPEATED)
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Report:
     @property
     def missing(self) -> list[str]:
         """Return the documented differences that never occurred."""
-        return [name for name in (*REQUEST_DIFFERENCES, *ANSWER_DIFFERENCES, BROKEN) if not self.occurred[name]]
+        return [name for name in DIFFERENCES if not self.occurred[name]]
 
 
 def compare(*, seed: int, pairs: int, folder: Path) -> Report:
@@ -94,7 +97,7 @@ async def _compare(seed: int, pairs: int, folder: Path) -> Report:
 
 
 async def _one(engine: Engine, port: int, talk: Talk, report: Report) -> None:
-    asked: list[list[SeenRequest]] = []
+    asked: list[list[list[SeenRequest]]] = []
     answered: list[list[SeenAnswer]] = []
     for target in (engine.port, port):
         engine.expect(talk)
@@ -104,21 +107,27 @@ async def _one(engine: Engine, port: int, talk: Talk, report: Report) -> None:
             way = "directly" if target == engine.port else "through the limiter"
             report.faults.append(f"talk {talk.number} {way}: {error!r}")
             return
-        asked.append([seen for index in range(len(talk.pairs)) for seen in engine.seen[f"{talk.number}-{index}"]])
+        asked.append([engine.seen[f"{talk.number}-{index}"] for index in range(len(talk.pairs))])
     report.pairs += len(talk.pairs)
-    if len(asked[0]) != len(asked[1]) or len(answered[0]) != len(answered[1]):
+    counts = [[len(requests) for requests in by_pair] for by_pair in asked]
+    if counts[0] != [1] * len(talk.pairs) or 0 in counts[1] or len(answered[0]) != len(answered[1]):
         report.faults.append(
-            f"talk {talk.number} ({talk.way}): {len(asked[0])} requests and {len(answered[0])} answers directly, "
-            f"{len(asked[1])} and {len(answered[1])} through the limiter: "
+            f"talk {talk.number} ({talk.way}): {counts[0]} requests and {len(answered[0])} answers directly, "
+            f"{counts[1]} and {len(answered[1])} through the limiter: "
             f"{_shown([(seen.status, seen.body) for seen in answered[1] if seen.status >= 400])}"
         )
         return
-    for index, (direct, through) in enumerate(zip(asked[0], asked[1], strict=True)):
+    host = f"{HOST}:{engine.port}".encode()
+    for index, ((direct,), (through, *again)) in enumerate(zip(asked[0], asked[1], strict=True)):
         ask, answer = talk.pairs[index]
-        host = f"{HOST}:{engine.port}".encode()
         case = Case(talk=talk, ask=ask, answer=answer, asked=direct, engine_host=host)
         where = f"talk {talk.number}-{index} ({talk.way})"
-        _judge_request(where, direct, through, case, report)
+        for seen in (through, *again):
+            _judge_request(where, direct, seen, case, report)
+        if again:
+            report.occurred[REPEATED] += 1
+            if len(again) > 1 or not may_be_repeated(answered[0][index], case):
+                report.faults.append(f"{where}: the engine got it {1 + len(again)} times")
         _judge_answer(where, answered[0][index], answered[1][index], case, report)
 
 
@@ -202,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="penstock-differential-") as folder:
         report = compare(seed=asked.seed, pairs=asked.pairs, folder=Path(folder))
-    for name in (*REQUEST_DIFFERENCES, *ANSWER_DIFFERENCES, BROKEN):
+    for name in DIFFERENCES:
         print(f"{report.occurred[name]:6} {name}")
     for fault in report.faults[:SHOWN_FAULTS]:
         print(f"FAULT {fault}")

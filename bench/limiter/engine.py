@@ -3,14 +3,19 @@
 A body that begins with `{"bench": {"first_ms": 5, "tokens": 20, "every_ms": 10}` is answered with so many tokens at
 these times, as a stream when it has `"stream": true`. It reads bodies of any size, reports usage where it is asked for,
 and counts: `GET /counts` says what it has started and finished, what it works on, and how many clients left it.
+
+`--slots N` makes it one with slots, as llama-server has them: a request beyond them waits inside, and one whose client
+has left keeps its slot for a while, which only the metrics show. Then `peak` counts what is inside, waiting or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import sys
+from contextlib import nullcontext
 from typing import Any, cast
 
 import uvloop
@@ -26,6 +31,11 @@ _BENCH = re.compile(rb'"bench": ?(\{[^}]*\})')
 _STREAM = re.compile(rb'"stream": ?true')
 _USAGE = re.compile(rb'"include_usage": ?true')
 
+SLOT_SECONDS = (0.05, 0.8)
+"""How long a slot stays taken after its client has left; the bounds of chance."""
+
+slots: asyncio.Semaphore | None = None
+chance = random.Random(1)
 counts = {"started": 0, "finished": 0, "left": 0, "active": 0, "peak": 0, "body_bytes": 0}
 
 
@@ -55,7 +65,7 @@ class Serving(asyncio.Protocol):
                 return
             self._buffer = b""
             if head.startswith(b"GET"):
-                self._plain(json.dumps(counts).encode() if b" /counts " in head else b"{}")
+                self._plain(_told(head))
                 return
             length = _LENGTH.search(head)
             self._left = int(length[1]) if length else 0
@@ -75,12 +85,19 @@ class Serving(asyncio.Protocol):
         counts["active"] += 1
         counts["peak"] = max(counts["peak"], counts["active"])
         try:
+            async with slots or nullcontext():
+                await self._in_slot()
+        finally:
+            counts["active"] -= 1
+
+    async def _in_slot(self) -> None:
+        try:
             await self._answer()
             counts["finished"] += 1
         except asyncio.CancelledError:
             counts["left"] += 1
-        finally:
-            counts["active"] -= 1
+            if slots is not None:
+                await asyncio.sleep(chance.uniform(*SLOT_SECONDS))
 
     async def _answer(self) -> None:
         found = _BENCH.search(self._beginning)
@@ -108,16 +125,24 @@ class Serving(asyncio.Protocol):
         self.transport.write(head + body)
 
 
+def _told(head: bytes) -> bytes:
+    if b" /counts " in head:
+        return json.dumps(counts).encode()
+    return b"llamacpp:requests_processing %d\n" % counts["active"] if b" /metrics " in head else b"{}"
+
+
 async def _until(loop: asyncio.AbstractEventLoop, due: float) -> None:
     left = due - loop.time()
     if left > 0:
         await asyncio.sleep(left)
 
 
-async def _main(port: int) -> None:
+async def _main(port: int, slot_count: int) -> None:
+    global slots  # noqa: PLW0603 - the process is one engine
+    slots = asyncio.Semaphore(slot_count) if slot_count else None
     server = await asyncio.get_running_loop().create_server(Serving, HOST, port, backlog=4096)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(int(sys.argv[1])))
+    uvloop.run(_main(int(sys.argv[1]), int(sys.argv[3]) if sys.argv[2:3] == ["--slots"] else 0))

@@ -8,6 +8,7 @@ every run tries something new.
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import sys
 import tempfile
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", action="append", choices=[*TARGETS, LIVE], help="only these; default all")
     parser.add_argument("--case", type=int, help="repeat this case of the one target")
     asked = parser.parse_args(arguments)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every write after a reset
     targets = asked.target or [*TARGETS, LIVE]
     seed = int(time.time()) if asked.seed is None else asked.seed
     if asked.case is not None:

@@ -42,8 +42,12 @@ TIMES = Times(
     write_stall_seconds=0.4,
     linger_seconds=0.4,
     linger_silence_seconds=0.15,
+    question_seconds=1,
     engine_read_seconds=0.5,
 )
+FORGOTTEN_SECONDS = 1
+"""After which the kernel no longer answers for a client that has left; else an end is noticed only after a minute where
+the engine is silent and nothing can be sent."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -113,6 +117,7 @@ async def _client(chance: random.Random, port: int) -> None:
         reader, writer = await asyncio.open_connection(HOST, port, limit=chance.choice((1, 1 << 16)))
     except OSError:
         return
+    writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, FORGOTTEN_SECONDS)
     reading = asyncio.create_task(_swallow(reader)) if chance.random() < 0.8 else None
     with suppress(ConnectionError, TimeoutError):
         async with asyncio.timeout(PATIENCE_SECONDS):

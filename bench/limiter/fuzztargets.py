@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from bench.limiter.mutation import mutated, pieces
 from bench.limiter.pairs import talk
 from bench.limiter.parties import answer_bytes, ask_bytes
-from penstock.limiter.body import read_wish, with_usage
+from penstock.limiter.amendment import with_usage
+from penstock.limiter.body import read_wish
 from penstock.limiter.framing import Body, FramingError, body_of
 from penstock.limiter.head import CHUNKED, ResponseError, early_fault, find_end, parse_request, parse_response
 from penstock.limiter.headers import client_head, engine_head

@@ -292,7 +292,7 @@ class _Maker:
             minor=0 if framing in {Framing.CLOSE, Framing.LENGTH} and last and chance.random() < 0.2 else 1,
             framing_first=chance.random() < 0.5,
             pieces=self._cuts(len(payload) + 200),
-            breaks_at=None if whole or chance.random() > 0.1 else chance.random(),
+            breaks_at=None if whole or chance.random() > 0.1 else chance.choice((0.0, *[chance.random()] * 3)),
         )
 
     def _payload(self, kind: str, ask: Ask) -> tuple[bytes, bytes, list[Header]]:

@@ -28,10 +28,11 @@ KEYS = {"streams": "sk-streams", "flood": "sk-flood"}
 
 @dataclass
 class Outcome:
-    """Latencies of refusals and gaps of streams, in seconds."""
+    """Latencies of refusals and gaps of streams, in seconds; `late` is how late the load itself was."""
 
     refused: list[float] = field(default_factory=list)
     others: int = 0
+    late: list[float] = field(default_factory=list)
     quiet_gaps: list[float] = field(default_factory=list)
     loud_gaps: list[float] = field(default_factory=list)
     cut: int = 0
@@ -51,7 +52,9 @@ def run(*, seconds: float) -> list[Row]:
         }
     }
     with bed(policy, tenants=KEYS) as where:
+        waited = where.limiter.waited_seconds()
         outcome = uvloop.run(_run(where.where.port, seconds))
+        waited = where.limiter.waited_seconds() - waited
     quiet, loud = (percentile(gaps, 0.99) for gaps in (outcome.quiet_gaps, outcome.loud_gaps))
     rate = len(outcome.refused) / outcome.seconds
     return [
@@ -76,6 +79,8 @@ def run(*, seconds: float) -> list[Row]:
         Row(name="refusals per second", value=rate, unit="/s"),
         Row(name="gap p99 without refusals", value=quiet * MILLISECONDS, unit="ms"),
         Row(name="gap p99 with refusals", value=loud * MILLISECONDS, unit="ms"),
+        Row(name="load of the refusals late p99", value=percentile(outcome.late, 0.99) * MILLISECONDS, unit="ms"),
+        Row(name="limiter kept from its core by others", value=waited / (2 * seconds), unit="of the time"),
     ]
 
 
@@ -101,14 +106,16 @@ async def _run(port: int, seconds: float) -> Outcome:
     flood = request(payload(stream=False), key=KEYS["flood"])
 
     async def refuse(number: int) -> None:
-        """Send at moments of its own, however long the last answer took: what is late is counted from its moment."""
+        """Send at moments of its own. Where the last answer came after that moment, waiting for it counts as well."""
         due = began + number / PER_SECOND
         while due < began + seconds:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            free = time.monotonic()
+            await asyncio.sleep(max(0.0, due - free))
             sent = time.monotonic()
+            outcome.late.append(sent - max(due, free))
             seen = await connections.ask(flood)
             if seen.status == 429:
-                outcome.refused.append(time.monotonic() - sent)
+                outcome.refused.append(time.monotonic() - (due if free > due else sent))
             else:
                 outcome.others += 1
             due += SENDERS / PER_SECOND

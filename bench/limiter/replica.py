@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.relay.processes import BenchError, Pinned, free_ports
+from penstock.api.engine import EngineType
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
 from penstock.limiter.limiter import Limiter
@@ -45,10 +46,13 @@ class Place:
     port: int
     admin_port: int
     concurrency: int = 4096
+    engine_type: EngineType = EngineType.VLLM
     tenants: Mapping[str, str] = field(default_factory=dict)
     """API keys by tenant."""
     memory_bytes: int | None = None
     """Its memory limit."""
+    backend_uid: str = "00000000-0000-4000-8000-000000000000"
+    pod_uid: str = "00000000-0000-4000-8000-000000000001"
 
     @property
     def policy_path(self) -> Path:
@@ -66,8 +70,9 @@ class Place:
         settings = {
             "BACKEND_NAME": "bench",
             "BACKEND_NAMESPACE": "default",
-            "BACKEND_UID": "00000000-0000-4000-8000-000000000000",
-            "ENGINE_TYPE": "VLLM",
+            "BACKEND_UID": self.backend_uid,
+            "POD_UID": self.pod_uid,
+            "ENGINE_TYPE": self.engine_type.value,
             "ENGINE_PORT": str(self.engine_port),
             "API_PORT": str(self.port),
             "ADMIN_PORT": str(self.admin_port),
@@ -95,6 +100,7 @@ def place(
     engine_port: int,
     policy: Policy,
     concurrency: int = 4096,
+    engine_type: EngineType = EngineType.VLLM,
     tenants: Mapping[str, str] | None = None,
     memory_bytes: int | None = None,
 ) -> Place:
@@ -107,6 +113,7 @@ def place(
         port=port,
         admin_port=admin_port,
         concurrency=concurrency,
+        engine_type=engine_type,
         tenants=tenants or {},
         memory_bytes=memory_bytes,
     )

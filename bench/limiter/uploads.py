@@ -30,6 +30,7 @@ STREAM_EVERY_MS = 100
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")  # cgroup v1
 GROUPS = Path("/sys/fs/cgroup")
 PIECE_BYTES = 1 << 20
+MARK = "<end>"
 
 
 @dataclass
@@ -57,12 +58,22 @@ class Outcome:
     seconds: float = 0.0
 
 
-def run(*, uploads: int, streams: int, upload_bytes: int = UPLOAD_BYTES, at_once: int = AT_ONCE) -> Outcome:
-    """Send uploads, so many at once, while streams run."""
+def run(
+    *, uploads: int, streams: int, upload_bytes: int = UPLOAD_BYTES, at_once: int = AT_ONCE, ends_with: str = ""
+) -> Outcome:
+    """Send uploads, so many at once, while streams run.
+
+    Args:
+        uploads: How many.
+        streams: How many.
+        upload_bytes: Of each.
+        at_once: How many uploads are under way.
+        ends_with: The last characters of each; a single one that Python keeps in four bytes makes all of them wide.
+    """
     with _memory_group() as group:
         enter = () if group is None else ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
         with bed({}, wrapped_by=enter, memory_bytes=MEMORY_BYTES) as where:
-            outcome = asyncio.run(_run(where, uploads, streams, upload_bytes, at_once))
+            outcome = asyncio.run(_run(where, uploads, streams, _upload_of(upload_bytes, ends_with), at_once))
             outcome.limited = group is not None
             outcome.peak_bytes = max(outcome.peak_bytes, _peak(group))
             outcome.fault = _fault(where)
@@ -78,14 +89,17 @@ def _fault(where: Bed) -> str:
     return ""
 
 
-async def _run(where: Bed, uploads: int, streams: int, upload_bytes: int, at_once: int) -> Outcome:
+def _upload_of(size: int, ends_with: str) -> memoryview:
+    body = payload(tokens=1, stream=False, pad="x" * size + MARK)
+    return memoryview(request(body.replace(MARK.encode(), ends_with.encode())))
+
+
+async def _run(where: Bed, uploads: int, streams: int, raw: memoryview, at_once: int) -> Outcome:
     outcome = Outcome(streams=streams)
     ended = asyncio.Event()
     connections = Connections(where.where.port)
     running = [asyncio.create_task(_stream(connections, ended)) for _ in range(streams)]
     watching = asyncio.create_task(_watch(where, outcome, ended))
-    body = payload(tokens=1, stream=False, pad="x" * upload_bytes)
-    raw = memoryview(request(body))
     turn = asyncio.Semaphore(at_once)
     began = time.monotonic()
 

@@ -227,7 +227,7 @@ TestMachine = Machine.TestCase
         (False, False, 60.0, 59.0, Kinship.NONE),
         (False, True, 60.0, 90.0, Kinship.NONE),
         (False, False, 60.0, 60.0, Kinship.JOINS),
-        (False, False, None, 0.0, Kinship.JOINS),
+        (False, False, None, 600.0, Kinship.NONE),
         (True, False, 60.0, 0.0, Kinship.JOINS),
         (True, True, 60.0, 0.0, Kinship.REPLACES),
     ],

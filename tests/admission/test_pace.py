@@ -9,7 +9,7 @@ from penstock.admission.bands import Bands
 from penstock.admission.gate import Gate
 from penstock.admission.gatestate import HeldBy
 from penstock.admission.limit import Limit
-from penstock.admission.pace import Pace
+from penstock.admission.pace import DEBT_SECONDS, Pace
 from penstock.admission.permit import Outcome, Permit
 from penstock.api.admission import BUILT_IN_CLASSES
 
@@ -120,3 +120,12 @@ def test_never_more_go_than_rate_and_burst_allow_and_every_request_ends(rate, st
     for permit in open_permits:
         permit.cancel(now)
     assert (gate.in_flight, gate.books.drift) == (0, 0)
+
+
+@pytest.mark.parametrize("rate", [0.5, 20.0], ids=["slow", "fast"])
+def test_a_request_for_very_many_choices_keeps_nobody_out_for_long(rate):
+    gate = gate_of(rate)
+    assert isinstance(gate.ask(request(requests=1000), 3.0), Permit)
+    assert gate.pace.wait_seconds(1, 3.0) <= DEBT_SECONDS + 1 / rate
+    gate.set_rate(rate / 2, 3.0)  # what is owed is told in seconds of the rate of now
+    assert gate.pace.wait_seconds(1, 3.0) <= DEBT_SECONDS + 2 / rate

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.admission.meter import Allowance
-from penstock.admission.slidingwindow import SLICES, SlidingWindow
+from penstock.admission.slidingwindow import SLICES, SlidingWindow, _Ring
 
 LIMIT = 20
 WINDOW_SECONDS = 10
@@ -74,6 +74,16 @@ def test_debt_that_a_higher_limit_has_room_for_is_used_at_once():
     meter.charge(30, 0)
     meter.reconfigure(Allowance(limit=100, window_seconds=WINDOW_SECONDS), 0)
     assert meter.used((SLICES + 1) * SLICE_SECONDS) == 0
+
+
+def test_a_large_debt_under_a_limit_just_lowered_costs_no_work_to_look_past(monkeypatch):
+    begun = []
+    monkeypatch.setattr(_Ring, "begin_slice", lambda ring, begin=_Ring.begin_slice: (begun.append(1), begin(ring)))
+    meter = window(limit=1_000_000)
+    meter.charge(2_000_000, 1)
+    meter.reconfigure(Allowance(limit=1, window_seconds=WINDOW_SECONDS), 1)
+    assert meter.check(1, 1).wait_seconds > 1_000_000 * WINDOW_SECONDS / 2
+    assert len(begun) < 10 * SLICES
 
 
 def test_with_another_window_everything_counts_as_used_just_now():

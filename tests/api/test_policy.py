@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 
@@ -107,6 +108,13 @@ def test_a_rendered_policy_is_read_back_and_is_always_the_same_text() -> None:
 def test_a_policy_that_cannot_be_used_says_where(text: str, words: str) -> None:
     with pytest.raises(InvalidPolicy, match=words):
         Policy.parse(text)
+
+
+def test_of_very_many_faults_the_first_are_told() -> None:
+    text = json.dumps({"admission": {"rateLimits": [{}] * 5000}})
+    with pytest.raises(InvalidPolicy, match=r"`admission\.rateLimits\.0\.name`.* and \d+ more") as found:
+        Policy.parse(text)
+    assert len(str(found.value)) < 1000
 
 
 def test_a_policy_that_is_too_deep_is_refused_as_any_other() -> None:

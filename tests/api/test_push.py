@@ -68,6 +68,7 @@ def test_peers_have_one_spelling(text, spelled):
         {"rate_per_second": 0.0},
         {"rate_per_second": -1.0},
         {"rate_per_second": float("inf")},
+        {"rate_per_second": 1e300},
         {"rate_per_second": float("nan")},
         {"share": 1.1},
         {"share": -0.1},

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.limiter.overflow import LINGERING_LIMIT, connection_limit
+from penstock.limiter.overflow import ADMIN_CONNECTIONS_LIMIT, LINGERING_LIMIT, connection_limit
 
 MEBIBYTE = 1024 * 1024
 
@@ -62,6 +62,41 @@ async def test_very_many_connections_too_many_are_all_closed(few_connections) ->
     clients = [await rig.connect() for _ in range(3 * LINGERING_LIMIT)]
     answers = await asyncio.gather(*(client.rest() for client in clients))
     assert all(answer.startswith(b"HTTP/1.1 503") for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /he",
+        b"PUT /limits HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n{",
+        b"GET /drain HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["nothing", "half a head", "half a body", "a wrong token", "a request"],
+)
+async def test_probes_are_answered_though_strangers_hold_the_admin_port(rig, sent: bytes) -> None:
+    held = [await rig.connect(rig.settings.admin_port) for _ in range(ADMIN_CONNECTIONS_LIMIT)]
+    for client in held:
+        await client.send(sent)
+    await rig.until(lambda: len(rig.limiter.admin.connections) == ADMIN_CONNECTIONS_LIMIT)
+    for path in ("/healthz", "/readyz", "/engine/alive"):
+        assert (await rig.admin(path)).status == 200
+    assert len(rig.limiter.admin.connections) <= ADMIN_CONNECTIONS_LIMIT
+
+
+async def test_who_drains_the_replica_is_not_sent_away_for_strangers(rig) -> None:
+    held = rig.hold()
+    serving = await rig.begin()
+    await rig.until(lambda: len(held.calls) == 1)
+    draining = asyncio.create_task(rig.drain())
+    await rig.until(lambda: not rig.limiter.relay.admits)
+    for _ in range(ADMIN_CONNECTIONS_LIMIT + 5):
+        await rig.connect(rig.settings.admin_port)
+    await rig.until(lambda: len(rig.limiter.admin.connections) == ADMIN_CONNECTIONS_LIMIT)
+    held.answer(0)
+    assert (await serving.reply()).status == 200
+    assert (await draining).body == b"drained\n"
 
 
 @pytest.fixture

@@ -98,11 +98,11 @@ class Gate(GateState):
 
     def advance(self, now: float) -> list[Granted | Dropped]:
         """Return what follows from everything that happened: who was refused, and who goes now, in that order."""
-        if not self._line.depth and not self._dropped:
-            return []
         if self._paced_until is not None:
             self._rate_held_at = now
             self._paced_until = None
+        if not self._line.depth and not self._dropped:
+            return []
         self._expire(now)
         events: list[Granted | Dropped] = [one for one in self._dropped if one.waiting.place is Place.DROPPED]
         for event in events:

@@ -43,7 +43,7 @@ PIECE_OVERHEAD_BYTES = 64
 """What a piece of an answer costs beside its bytes."""
 
 KEY_LIMIT = 255
-_KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
+_KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,%d}[\x21-\x7e])?" % (KEY_LIMIT - 2))
 _MADE_BY_SDK = re.compile(rb"stainless-[a-z]+-retry-.+")
 _DIGEST_BYTES = 16
 

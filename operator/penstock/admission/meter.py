@@ -120,6 +120,9 @@ class Meter(Protocol):
         """Take over what a shared store has counted, in whole tokens, under the same allowance and for all replicas.
 
         Each algorithm says what the numbers are; a store keeps them as they are here.
+
+        Raises:
+            ValueError, IndexError: they are no such numbers.
         """
 
 

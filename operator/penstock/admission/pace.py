@@ -2,7 +2,8 @@
 
 A token bucket that fills at the rate R and holds two seconds of it, at least one token. It only says when the next one
 may go; who that is decides the queue, so priorities hold, and nobody is refused for it. A request for several choices
-takes as many tokens; one for more than the bucket holds goes when it is full, and those behind it wait for the debt.
+takes as many tokens; one for more than the bucket holds goes when it is full, and those behind it wait for the debt,
+which is never more than ten seconds of R: else one request for a thousand choices would keep everybody out for an hour.
 
 A bucket that is given another rate keeps its tokens as far as they fit: a change is no burst.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 BURST_SECONDS = 2.0
 LEAST_BURST = 1.0
+DEBT_SECONDS = 10.0
 _ROUNDING = 1e-6
 """Parts of a token that a wake-up may be too early for."""
 
@@ -45,7 +47,7 @@ class Pace:
             self._fill(now)
         self.per_second = per_second
         self._at = now
-        self._tokens = min(self._tokens, self._burst)
+        self._tokens = max(min(self._tokens, self._burst), self._lowest)
 
     def wait_seconds(self, requests: int, now: float) -> float:
         """Return when so many requests may go, from now; 0 for at once."""
@@ -66,11 +68,15 @@ class Pace:
         """So many requests go."""
         if self.per_second is not None:
             self._fill(now)
-            self._tokens -= requests
+            self._tokens = max(self._tokens - requests, self._lowest)
 
     @property
     def _burst(self) -> float:
         return LEAST_BURST if self.per_second is None else max(LEAST_BURST, BURST_SECONDS * self.per_second)
+
+    @property
+    def _lowest(self) -> float:
+        return 0.0 if self.per_second is None else -max(LEAST_BURST, DEBT_SECONDS * self.per_second)
 
     def _fill(self, now: float) -> None:
         if self.per_second is not None and now > self._at:

@@ -9,7 +9,7 @@ was sent earlier, with the same body, by somebody who has given it up:
     is there, and may still be waiting              | no                       | is a request of its own
     is there                                        | yes                      | is a request of its own
     is there, but waited as long as it ever does    | no                       | joins it
-    is there, and said nothing of how long it waits | no                       | joins it
+    is there, and said nothing of how long it waits | no                       | is a request of its own
     is gone, or its connection is dead              | no                       | joins it
     is gone, or its connection is dead              | yes                      | ends it, and is a new request
 
@@ -60,5 +60,5 @@ def kinship(earlier: Attempt, retry_count: int, *, gone: bool, begun: bool, now:
         return Kinship.NONE
     if begun:
         return Kinship.REPLACES if gone else Kinship.NONE
-    waited = earlier.patience_seconds is None or now - earlier.since >= earlier.patience_seconds
+    waited = earlier.patience_seconds is not None and now - earlier.since >= earlier.patience_seconds
     return Kinship.JOINS if gone or waited else Kinship.NONE

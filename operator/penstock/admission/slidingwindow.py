@@ -101,7 +101,8 @@ class _Ring:
         if self.debt:
             ahead = self.copy()
             while ahead.debt:
-                ahead.skip_turns((ahead.debt - 1) // ahead.limit)  # again each time: after a cut, only a later turn fits
+                # Each time: after a cut of the limit only a later turn can be passed.
+                ahead.skip_turns((ahead.debt - 1) // ahead.limit)
                 ahead.begin_slice()
         counted = 0
         for age in range(_KEPT):

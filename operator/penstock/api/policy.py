@@ -22,6 +22,8 @@ from penstock.api.tenants import TenantsPolicy
 
 POLICY_FILE = "policy.json"
 MAXIMUM_TRUSTED_KEYS = 8
+MOST_FAULTS_TOLD = 10
+"""A long list that is wrong in every entry must not fill the log."""
 
 PublicKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$")]
 """32 bytes in base64."""
@@ -91,9 +93,10 @@ class Policy(ApiModel):
         try:
             policy = cls.model_validate_json(text, strict=True, by_name=False)
         except ValidationError as error:
-            lines = (
-                f"`{'.'.join(map(str, entry['loc']))}`: {entry['msg']}" for entry in error.errors(include_url=False)
-            )
+            found = error.errors(include_url=False)
+            lines = [f"`{'.'.join(map(str, entry['loc']))}`: {entry['msg']}" for entry in found[:MOST_FAULTS_TOLD]]
+            if len(found) > len(lines):
+                lines.append(f"and {len(found) - len(lines)} more")
             raise InvalidPolicy(f"{POLICY_FILE}: {'; '.join(lines)}") from None
         return policy, tuple(sorted(_unknown(cls, values)))
 

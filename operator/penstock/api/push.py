@@ -35,10 +35,11 @@ PUSH_LIMIT_BYTES = 1024 * 1024
 POLICY_LIMIT_CHARACTERS = 256 * 1024
 """Longest policy that travels in a push; a longer one arrives with the ConfigMap alone."""
 
-PUBLIC_KEY_BYTES = 32
 KEY_ID_HEX_DIGITS = 16
 MAXIMUM_PEERS = 4096
 LONGEST_TTL_SECONDS = 3600
+HIGHEST_RATE = 1e9
+"""A rate that grows from here is still a number."""
 
 _ENVELOPE_KEYS = ("payload", "signature", "key")
 _STRUCTURE = (b",", b"[", b"{")
@@ -127,7 +128,7 @@ class Decision(ApiModel):
 class PushedLimits(ApiModel):
     """What a replica cannot know by itself."""
 
-    rate_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rate_per_second: Annotated[float, Field(gt=0, le=HIGHEST_RATE, allow_inf_nan=False)] | None = None
     """Requests per second that this replica admits; None for no bound."""
 
     share: Annotated[float, Field(ge=0, le=1)]

@@ -2,6 +2,10 @@
 
 kubelet reaches the engine only through here: the engine listens on loopback, and its health, its start and its end are
 the limiter's to judge. None of these paths touches the engine; they answer from what is known.
+
+Whoever holds all connections of this port must not keep a probe from its answer: the engine would be restarted for it.
+So one connection too many takes the place of the oldest that is not draining the replica. A probe is sent and answered
+within a moment, and is never the oldest.
 """
 
 from __future__ import annotations
@@ -80,6 +84,16 @@ class Admin:
         """One shape for all."""
         return Dialect.OPENAI
 
+    def make_room(self) -> bool:
+        """End the oldest connection; not one that drains. See `Service.make_room`."""
+        found = [one for one in self.connections if not _drains(one)]
+        if not found:
+            return False
+        oldest = min(found, key=lambda one: one.since)
+        self.connections.discard(oldest)  # now: its transport tells of its end later
+        oldest.transport.abort()
+        return True
+
     def connect(self, _peer: str) -> None:
         """Probes are never limited."""
 
@@ -136,7 +150,7 @@ class Admin:
     def _drain(self, connection: Connection, request: Request) -> None:
         token = request.head.value(DRAIN_TOKEN_HEADER.encode()) or b""
         if hmac.compare_digest(hashlib.sha256(token).hexdigest(), self._token_sha256):
-            waiter = _Waiter(lambda: self._verdict(connection, good=True, text="drained"))
+            waiter = _Waiter(lambda: self._verdict(connection, good=True, text="drained"), drains=True)
             waiter.on_gone = lambda: self._limiter.drainer.forget(waiter.answer)
             request.job = waiter
             self._limiter.drainer.drain(waiter.answer)
@@ -152,11 +166,17 @@ class Admin:
         connection.answer(200 if good else 503, _TEXT, text.encode() + b"\n")
 
 
+def _drains(connection: Connection) -> bool:
+    job = None if connection.request is None else connection.request.job
+    return isinstance(job, _Waiter) and job.drains
+
+
 class _Waiter:
     """An answer that comes later, unless the client leaves first."""
 
-    def __init__(self, answer: Callable[[], None]) -> None:
+    def __init__(self, answer: Callable[[], None], *, drains: bool = False) -> None:
         self.answer = answer
+        self.drains = drains
         self.on_gone: Callable[[], None] | None = None
 
     def client_gone(self) -> None:

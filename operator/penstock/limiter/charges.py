@@ -84,12 +84,13 @@ class Charges:
         """
         if not self.exist:
             return None
-        if self.store.in_use and (holdings := self.quotas.shared_by(caller.tenant, caller.address)):
+        if self.store.url is None or not (holdings := self.quotas.shared_by(caller.tenant, caller.address)):
+            return self.charge_here(caller, estimate, patience_seconds=patience_seconds, dialect=dialect, now=now)
+        if self.store.in_use:
             own = self._reserve(caller, estimate, dialect=dialect, now=now, shared=False)
             use = Use(1, estimate.prompt_tokens, estimate.output_tokens)
             return Asking(Question(holdings, use, keys=self._keys), own, asked_at=now)
-        if self.store.url is not None:
-            self.store.decided["local"] += 1
+        self.store.decided["local"] += 1
         return self.charge_here(caller, estimate, patience_seconds=patience_seconds, dialect=dialect, now=now)
 
     def charge_here(

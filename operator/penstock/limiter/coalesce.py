@@ -223,10 +223,11 @@ class Coalescing:
 
     def _shared(self, connection: Connection, request: Request, job: Turn | Exchange) -> Run:
         """Turn what is served for one connection into a run that others can follow."""
-        run = Run(self, request.hand_over(), keyed=False)
-        run.request.job = job
+        handed = request.hand_over()
+        run = Run(self, handed, keyed=False)
+        handed.job = job
         run.at_engine = isinstance(job, Exchange)
-        job.serve_instead(run, run.request)
+        job.serve_instead(run, handed)
         run.follow(connection, request)
         return run
 

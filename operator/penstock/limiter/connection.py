@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         transport: Where responses are written.
         request: The request being read or served.
+        since: When it began.
         closed: Set when the transport has ended.
     """
 
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, times: Times) -> None:
         self.request: Request | None = None
+        self.since = loop.time()
         self.closed = asyncio.Event()
         self._service = service
         self._loop = loop

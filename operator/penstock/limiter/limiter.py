@@ -224,7 +224,7 @@ class Limiter:
         overflow = Overflow(self._loop, service.count_refusal)
 
         def accepted(sock: socket.socket) -> None:
-            if len(service.connections) >= limit:
+            if len(service.connections) >= limit and not service.make_room():
                 overflow.turn_away(sock)
                 return
             Transport(self._loop, sock, Connection(service, self._loop, self._times))

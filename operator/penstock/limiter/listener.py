@@ -20,7 +20,9 @@ from penstock.limiter.selector import READABLE
 logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
-BATCH_LIMIT = 64
+BATCH_LIMIT = 16
+"""Then those who are there are heard: in a flood the admin port must not end a probe before it was read."""
+
 PAUSE_SECONDS = 1.0
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

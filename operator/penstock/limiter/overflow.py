@@ -78,11 +78,6 @@ class Overflow:
         self._loop.direct.watch(sock.fileno(), READABLE, lambda _: self._drain(sock))
         self._loop.call_later(LINGER_SECONDS, self._close, sock)
 
-    def close(self) -> None:
-        """Close what lingers."""
-        for sock in list(self._lingering):
-            self._close(sock)
-
     def _drain(self, sock: socket.socket) -> None:
         try:
             ended = not sock.recv(READ_BYTES)

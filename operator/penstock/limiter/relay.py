@@ -112,6 +112,10 @@ class Relay:
         except Refused:
             return Dialect.OPENAI
 
+    def make_room(self) -> bool:
+        """Never: what is idle now may be asked something the next moment."""
+        return False
+
     def connect(self, peer: str) -> Connected | Refused | None:
         """Count a connection; see `Service.connect`."""
         return self.admission.connect(peer)

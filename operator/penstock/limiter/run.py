@@ -29,19 +29,23 @@ from penstock.limiter.head import ResponseHead
 from penstock.limiter.passage import Traffic
 from penstock.limiter.recording import Recording
 from penstock.limiter.refusal import Fields, Refused
-from penstock.limiter.service import Request
+from penstock.limiter.service import Job, Request
 
 if TYPE_CHECKING:
     from penstock.limiter.coalesce import Coalescing
     from penstock.limiter.connection import Connection
     from penstock.limiter.unsent import Data
 
+FIELD_OVERHEAD_BYTES = 256
+"""What a header takes beside its bytes."""
+
 
 class Run:
     """See the module's docstring; a `Client` of its job, and the `Sink` of its answer.
 
     Attributes:
-        request: What was asked, with the body; its job serves the run.
+        request: What was asked, with the body; its job serves the run. None when it is over: what is kept of an answer
+            must not hold on to a head of any size.
         head: The engine's head; None before it came.
         fields: The headers of the limiter's own for the first follower.
         recording: What the engine said.
@@ -60,7 +64,7 @@ class Run:
 
     def __init__(self, hub: Coalescing, request: Request, *, keyed: bool) -> None:
         """Begin without followers."""
-        self.request = request
+        self.request: Request | None = request
         self.head: ResponseHead | None = None
         self.fields: Fields = ()
         self.recording = Recording(whole=keyed)
@@ -118,14 +122,14 @@ class Run:
 
     def flow(self) -> None:
         """Pause the engine while all followers are paused, and only then."""
-        stalled = self.stalled
-        if stalled is self._stalled or self.request.job is None:
+        stalled, job = self.stalled, self._job
+        if stalled is self._stalled or job is None:
             return
         self._stalled = stalled
         if stalled:
-            self.request.job.client_paused()
+            job.client_paused()
         else:
-            self.request.job.client_resumed()
+            job.client_resumed()
 
     def sent(self, size: int) -> None:
         """A follower was sent so many bytes."""
@@ -147,6 +151,8 @@ class Run:
         """Take the head of the answer; followers are told with the first bytes or the end."""
         self.head = head
         self.fields = fields
+        if self._entry is not None and self.recording.whole:
+            self.recording.whole = self._hub.runs.grew(self._entry, _held_bytes(head))
 
     def write(self, data: Data) -> None:
         """Take payload; after the end of the exchange this is the error that the run ends with."""
@@ -193,12 +199,18 @@ class Run:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.request.release_body()
-        self.request.job = None
+        request, self.request = self.request, None
+        if request is not None:
+            request.release_body()
+            request.job = None
         if self._entry is not None:
             self._hub.ended(self._entry, kept=kept)
 
     # ---- inside
+
+    @property
+    def _job(self) -> Job | None:
+        return None if self.request is None else self.request.job
 
     def _advance(self) -> None:
         for follower in list(self._followers):
@@ -217,7 +229,7 @@ class Run:
     def _nobody_follows(self) -> None:
         if self._is_over:
             return
-        job = self.request.job
+        job = self._job
         if job is not None and self.reclaimable and self.at_engine and self.recording.whole and self._hub.admits:
             self._timer = self._hub.loop.call_later(RECLAIM_SECONDS, self._give_up_alone)
             self.flow()
@@ -231,7 +243,12 @@ class Run:
             self._give_up()
 
     def _give_up(self) -> None:
-        job = self.request.job
+        job = self._job
         if job is not None:
             job.client_gone()
         self.over(kept=False)
+
+
+def _held_bytes(head: ResponseHead) -> int:
+    """Return about what a head takes in memory."""
+    return sum(FIELD_OVERHEAD_BYTES + 2 * len(key) + len(value) for key, _, value in head.fields)

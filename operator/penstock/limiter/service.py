@@ -192,6 +192,10 @@ class Service(Protocol):
         """Return whose error shape the client of this request expects."""
         ...
 
+    def make_room(self) -> bool:
+        """Say whether one more connection may be taken though there are too many; ends another for it."""
+        ...
+
     def connect(self, peer: str) -> Connected | Refused | None:
         """Take note of a new connection; `Refused` when its generation requests are to be refused.
 

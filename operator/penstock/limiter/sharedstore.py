@@ -12,8 +12,8 @@ by the local split without asking, while one task tries to get back.
 
 Questions of one moment travel together, and while one round trip is under way the next gathers: so one connection is
 enough for any load, and a busy store is asked in larger pieces. An answer that comes too late is still read: what was
-charged with it is given back, since the local split has charged it too. Corrections (`poster`) are sent when the store
-is back, unless too many gather. What was charged on a connection that broke is unknown, and is left to time.
+charged with it is given back, since the local split has charged it too. `corrections` go along, and wait while the
+store is out of use. What was charged on a connection that broke is unknown, and is left to time.
 
 A timer that is itself late says something about this process and nothing about the store; then it waits once more.
 """
@@ -24,13 +24,14 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 from penstock.admission.question import AnswerError, Settlement, SharedCharge
 from penstock.limiter import storescripts
 from penstock.limiter.asking import Asking
+from penstock.limiter.corrections import Corrections
 from penstock.limiter.storeline import Call, Line, LineError
 from penstock.limiter.storeurl import StoreUrl
 
@@ -41,7 +42,6 @@ OWN_LAG_SECONDS = 0.005
 BATCH_LIMIT = 64
 """Calls in one round trip: what is parsed at once must not hold up the streams."""
 
-POSTS_LIMIT = 10_000
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 STEADY_SECONDS = 30.0
@@ -63,7 +63,7 @@ class SharedStore:
         problem: One word for why it is not in use; empty when it is, or when there is none.
         decided: Requests decided by the store, and while there should be one by the local split.
         failures: How often it went out of use or could not be reached, by word.
-        lost_posts: Corrections that were dropped because too many waited.
+        corrections: What is still to be put right there.
         answer_seconds: Time that answers took, added up; those of `decided["store"]`.
     """
 
@@ -73,7 +73,7 @@ class SharedStore:
         self.problem = ""
         self.decided: Counter[str] = Counter(store=0, local=0)
         self.failures: Counter[str] = Counter()
-        self.lost_posts = 0
+        self.corrections = Corrections()
         self.answer_seconds = 0.0
         self._loop = loop
         self._decide = storescripts.decide()
@@ -81,16 +81,10 @@ class SharedStore:
         self._asked: deque[Asking] = deque()
         """Questions that are not sent yet."""
         self._sent: list[Asking] = []
-        self._posts: deque[Settlement] = deque()
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._forgiven = False
-
-    @property
-    def waiting_posts(self) -> int:
-        """Corrections that wait to be sent."""
-        return len(self._posts)
 
     def use(self, url: StoreUrl | None) -> None:
         """Use another store, or none. Who asks at this moment is decided locally."""
@@ -99,7 +93,7 @@ class SharedStore:
         moved = self.url is None or url is None or url.shown != self.url.shown
         self.url = url
         if moved:
-            self._posts.clear()  # they are about what another store has counted
+            self.corrections.clear()
         self._out_of_use("" if url is None else NOT_REACHED_YET)
         self._changed.set()
         self._work.set()
@@ -119,10 +113,7 @@ class SharedStore:
         """Send a correction, now or when the store is back; not to another store."""
         if self.url is None or self.url.shown != home:
             return
-        if len(self._posts) >= POSTS_LIMIT:
-            self._posts.popleft()
-            self.lost_posts += 1
-        self._posts.append(settlement)
+        self.corrections.add(settlement)
         self._work.set()
 
     def state(self) -> dict[str, object]:
@@ -178,8 +169,7 @@ class SharedStore:
             await self._say_farewell(line)
             raise
         finally:
-            with suppress(OSError):
-                await line.close()
+            await line.close()
 
     async def _serve(self, line: Line) -> None:
         """Wait for work and do one round trip of it."""
@@ -192,23 +182,23 @@ class SharedStore:
         await self._round_trip(line)
         if not self.in_use:
             await self._send_posts(line)  # what came too late is given back on this connection, which still works
-        elif not self._asked and not self._posts:
+        elif not self._asked and not self.corrections:
             self._work.clear()
 
     async def _round_trip(self, line: Line) -> None:
         """Send what has gathered, as much as is good for one, and tell the askers."""
         self._sent = sent = [self._asked.popleft() for _ in range(min(BATCH_LIMIT, len(self._asked)))]
-        posts = [self._posts.popleft() for _ in range(min(BATCH_LIMIT - len(sent), len(self._posts)))]
+        posts = self.corrections.take(BATCH_LIMIT - len(sent))
         calls = [Call(self._decide, one.question.keys, one.question.arguments) for one in sent]
         calls += [Call(self._settle, one.keys, one.arguments) for one in posts]
         if not calls:
             return
-        answers = await line.call(calls)
+        answers = await self._call(line, calls, posts)
         self._sent = []
         failed = None
         for asking, answer in zip(sent, answers, strict=False):
             failed = self._answered(asking, answer) or failed
-        failed = failed or next((one for one in answers[len(sent) :] if isinstance(one, LineError)), None)
+        failed = self.corrections.answered(posts, answers[len(sent) :]) or failed
         self._set_timer()
         if failed is not None:
             raise failed
@@ -240,9 +230,17 @@ class SharedStore:
             logger.exception("a request could not be told what the shared store says")
 
     async def _send_posts(self, line: Line) -> None:
-        while self._posts:
-            posts = [self._posts.popleft() for _ in range(min(BATCH_LIMIT, len(self._posts)))]
-            await line.call([Call(self._settle, one.keys, one.arguments) for one in posts])
+        while posts := self.corrections.take(BATCH_LIMIT):
+            answers = await self._call(line, [Call(self._settle, one.keys, one.arguments) for one in posts], posts)
+            if (failed := self.corrections.answered(posts, answers)) is not None:
+                raise failed
+
+    async def _call(self, line: Line, calls: Sequence[Call], posts: Sequence[Settlement]) -> list[object]:
+        try:
+            return await line.call(calls)
+        except BaseException:
+            self.corrections.broken(posts)
+            raise
 
     async def _say_farewell(self, line: Line) -> None:
         """Send what is left before the process ends."""

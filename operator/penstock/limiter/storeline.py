@@ -6,7 +6,9 @@ configured and not before. Nothing is repeated here: who repeats a charge charge
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.limiter import storescripts
@@ -19,6 +21,9 @@ CONNECT_SECONDS = 1.0
 READ_SECONDS = 5.0
 """How long to wait for answers that come too late: what was charged with them is given back. Only then is the
 connection given up."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class LineError(Exception):
@@ -93,8 +98,11 @@ class Line:
         return [_error_of(answer) or answer for answer in await self._run(commands)]
 
     async def close(self) -> None:
-        """End the connection at once."""
-        await self._client.aclose()
+        """End the connection at once; that the other side does not take part in it is no matter."""
+        from redis.exceptions import RedisError  # noqa: PLC0415
+
+        with suppress(RedisError, OSError):  # with TLS there is a farewell, and a store that hangs lets it time out
+            await self._client.aclose()
 
     async def _run(self, commands: Sequence[Sequence[Any]]) -> list[object]:
         from redis.exceptions import RedisError  # noqa: PLC0415
@@ -106,6 +114,9 @@ class Line:
             answers: list[object] = await pipe.execute(raise_on_error=False)
         except (RedisError, OSError) as error:
             raise _error_of(error) or LineError("error") from None
+        except Exception:
+            logger.exception("the client of the shared store failed in a way that is not known")
+            raise LineError("error") from None
         return answers
 
 

@@ -54,8 +54,8 @@ def collect(admission: Admission) -> Iterator[Metric]:
         sum_value=store.answer_seconds,
     )
     yield GaugeMetricFamily(
-        "penstock_store_waiting_corrections", "Corrections that wait to be sent to the store", store.waiting_posts
+        "penstock_store_waiting_corrections", "Corrections that wait to be sent to the store", len(store.corrections)
     )
     yield CounterMetricFamily(
-        "penstock_store_lost_corrections", "Corrections dropped because too many waited", store.lost_posts
+        "penstock_store_lost_corrections", "Corrections that the store may not have", store.corrections.lost
     )

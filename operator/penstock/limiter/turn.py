@@ -63,7 +63,10 @@ class Turn:
 
     def fail(self) -> None:
         """End the connection after a defect, and give back whatever the request still holds."""
-        self.visit.end(None, served=False, whole=False, watch=None)
+        if self.visit.permit is None:
+            self.visit.give_up()
+        else:
+            self.visit.end(None, served=False, whole=False, watch=None)
         self._client.transport.abort()
 
     def serve_instead(self, client: Client, request: Request) -> None:
