@@ -207,6 +207,7 @@ class Limiter:
                 "loaded": self.policy.loaded,
                 "problem": self.policy.problem,
                 "unknownKeys": list(self.policy.unknown_keys)[:10],
+                "waitsForKeys": self._in_force.waits_for_keys,
             },
         }
 
