@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 
 import aiohttp
 import pytest
@@ -136,3 +137,32 @@ async def test_one_that_is_not_there_is_left_out():
     async with aiohttp.ClientSession() as session:
         subject = Subject(namespace="team", engine=EngineType.VLLM, replicas=replicas)
         assert await DirectSource(session, port=1).read(subject) == {}
+
+
+async def test_silent_limiters_hold_up_nobody_else(monkeypatch):
+    monkeypatch.setattr(direct, "TIMEOUT_SECONDS", 0.5)
+    app = web.Application()
+    app.router.add_get("/state", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    subjects = [
+        Subject(
+            namespace="team",
+            engine=EngineType.VLLM,
+            replicas=tuple(Replica(f"{address}-{n}", f"{address}-{n}", address, ready=True) for n in range(replicas)),
+        )
+        for address, replicas in (("127.0.0.2", 70), ("127.0.0.1", 1))
+    ]
+    silent, healthy = subjects
+    with socket.create_server(("127.0.0.2", port), backlog=200):
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            source = DirectSource(session, port=port)
+            await source.read(silent)
+            pending = asyncio.create_task(source.read(silent))
+            await asyncio.sleep(0.05)
+            assert len(await source.read(healthy)) == 1
+            assert not pending.done()
+            assert await pending == {}
+    await runner.cleanup()

@@ -28,9 +28,11 @@ class Source:
         self.boot_id = "first"
         self.away = ""
         self.reads = 0
+        self.delay_seconds = 0.0
 
     async def read(self, subject):
         self.reads += 1
+        await asyncio.sleep(self.delay_seconds)
         if self.away:
             raise Away(self.away)
         signals = {name: Signal(value, 1.0) for name, value in self.values.items()}
@@ -86,7 +88,7 @@ async def world():
 
 async def test_every_interval_there_is_a_round_and_every_second_a_push_to_each_replica(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(151)
+    await asyncio.sleep(152)
     assert world.direct.reads == 11
     assert [round(at / 15) for at, *_ in world.pushes.sent] == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
     _, to, limits, ttl = world.pushes.sent[0]
@@ -107,9 +109,41 @@ async def test_what_is_new_is_pushed_within_a_second(world, news):
     assert fresh[0][2].share == 1 / news.get("ready", 2)
 
 
+@pytest.mark.parametrize("when", ["waiting", "reading"])
+async def test_news_does_not_wait_for_a_round(world, when):
+    world.fleet.observe(KEY, target())
+    await asyncio.sleep(5)
+    before = len(world.pushes.sent)
+    if when == "reading":
+        world.direct.delay_seconds = 5.0
+        await asyncio.sleep(12)
+        assert world.direct.reads == 2
+    world.fleet.observe(KEY, target(policy='{"a": 1}'))
+    await asyncio.sleep(1)
+    assert [limits.policy for _, _, limits, _ in world.pushes.sent[before:]] == ['{"a": 1}'] * 2
+
+
+async def test_the_first_replica_does_not_wait_for_the_next_round(world):
+    world.fleet.observe(KEY, target(ready=0))
+    await asyncio.sleep(3)
+    world.fleet.observe(KEY, target(ready=1))
+    await asyncio.sleep(1)
+    assert [limits.share for _, _, limits, _ in world.pushes.sent] == [1.0]
+
+
+async def test_once_closed_nothing_begins_any_more(world):
+    world.fleet.observe(KEY, target())
+    await world.fleet.close()
+    others = asyncio.all_tasks()
+    world.fleet.observe(KEY, target())
+    world.fleet.observe_replicas(KEY, target().replicas)
+    assert asyncio.all_tasks() == others
+    assert world.view is None
+
+
 async def test_what_is_not_new_makes_no_push_and_no_look_at_status(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     sent = len(world.pushes.sent)
     for _ in range(10):
         world.fleet.observe(KEY, target())
@@ -133,9 +167,20 @@ async def test_a_push_is_renewed_well_before_its_time_is_over(spread):
     await world.fleet.close()
 
 
+async def test_rounds_of_several_backends_are_done_together(world):
+    ups_and_downs = itertools.cycle((0.93, 1.0, 1.07))
+    world.fleet._spread = lambda low, high: high if low == 0 else next(ups_and_downs)
+    for n in range(30):
+        world.fleet.observe(Key("team", f"chat-{n}"), target(ready=1))
+    await asyncio.sleep(300)
+    times = [round(at, 3) for at, *_ in world.pushes.sent]
+    assert len(times) > 300
+    assert {at % 1 for at in times} == {0.0}
+
+
 async def test_a_limiter_that_has_begun_anew_or_refused_or_is_silent_is_pushed_to_in_each_round(world):
     world.fleet.observe(KEY, target(ready=1))
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     world.direct.boot_id = "second"
     await asyncio.sleep(15)
     assert [to.boot_id for _, to, *_ in world.pushes.sent] == ["first", "second"]
@@ -155,16 +200,16 @@ async def test_an_invalid_spec_leaves_the_last_one_in_force_for_the_pods_of_now(
     world.fleet.observe_replicas(KEY, target().replicas)
     assert world.view is None
     world.fleet.observe(KEY, target(mode="Fixed"))
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     world.fleet.observe_replicas(KEY, target(ready=1).replicas)
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     assert world.pushes.sent[-1][2].share == 1.0
     assert world.pushes.sent[-1][2].policy == "{}"
 
 
 async def test_rounds_of_backends_that_are_gone_are_counted_on(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(31)
+    await asyncio.sleep(32)
     world.fleet.forget(KEY)
     assert world.fleet.rounds == {"tracking": 3}
 
@@ -186,10 +231,10 @@ async def test_without_replicas_there_is_nothing_to_say_and_nothing_goes_stale(w
 
 async def test_pressure_binds_the_rate_of_each_replica_and_calm_frees_it(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     before = world.view.rate.per_second
     world.direct.values["waiting"] = 10.0
-    await asyncio.sleep(31)
+    await asyncio.sleep(32)
     assert (world.view.rule, world.view.pressure.signal) == (Rule.SEVERE, "waiting")
     assert world.view.rate.per_second <= 0.9 * before
     limits = world.pushes.sent[-1][2]
@@ -214,7 +259,7 @@ async def test_a_prometheus_that_is_away_is_stood_in_for_and_said():
     prometheus = Source(waiting=1.0)
     world = World(prometheus)
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     assert (world.view.origin, world.view.prometheus) == (SignalOrigin.PROMETHEUS, "")
     prometheus.away = "it does not answer"
     await asyncio.sleep(15)
@@ -231,7 +276,7 @@ async def test_a_prometheus_that_is_away_is_stood_in_for_and_said():
 
 async def test_a_defect_in_one_round_does_not_end_the_others(world, caplog):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     read, world.direct.read = world.direct.read, None
     await asyncio.sleep(15)
     assert "please report this" in caplog.text
@@ -243,7 +288,7 @@ async def test_a_defect_in_one_round_does_not_end_the_others(world, caplog):
 
 async def test_a_backend_that_is_gone_gets_nothing_any_more(world):
     world.fleet.observe(KEY, target())
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     world.fleet.forget(KEY)
     before = len(world.pushes.sent)
     await asyncio.sleep(60)

@@ -1,5 +1,7 @@
 """The law of the admission rate: what each rule does, and what holds whatever is seen."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +13,9 @@ from penstock.fleet.pressure import Pressure, pressure_of
 from penstock.fleet.signals import HeldBy, ReplicaSignals, Signal
 
 
-def sight(*ratios, admitted=10.0, adaptive=True):
-    pressures = [None if one is None else Pressure(one, "waiting", 2 * one, 1.0) for one in ratios]
-    return Sight(pressures=pressures, admitted_per_second=admitted, adaptive=adaptive)
+def sight(*ratios, admitted=10.0, adaptive=True, age=1.0):
+    pressures = [None if one is None else Pressure(one, "waiting", 2 * one, age) for one in ratios]
+    return Sight(pressures=pressures, admitted_per_second=admitted, adaptive=adaptive, elapsed_seconds=15.0)
 
 
 def rounds(rate, *sights):
@@ -61,6 +63,32 @@ def test_pressure_counts_when_half_of_the_replicas_have_it(ratios, cuts):
 def test_after_a_cut_the_two_rounds_begin_anew():
     rules = [one.rule for one in rounds(Rate(), *[sight(1.5)] * 5)]
     assert rules == [Rule.TRACKING, Rule.OVERLOAD, Rule.HOLD, Rule.OVERLOAD, Rule.HOLD]
+
+
+@pytest.mark.parametrize(("age", "cuts"), [(1.0, 2), (29.0, 2), (30.0, 1), (100.0, 1)])
+def test_pressure_from_before_a_cut_is_no_reason_for_the_next(age, cuts):
+    verdicts = rounds(Rate(), CALM, *[sight(1.5)] * 2, CALM, *[sight(1.5, age=age)] * 2)
+    assert [one.rule for one in verdicts].count(Rule.OVERLOAD) == cuts
+
+
+def test_a_round_that_sees_only_old_pressure_neither_counts_nor_begins_anew():
+    cut = rounds(Rate(), CALM, *[sight(1.5)] * 2)
+    rules = [one.rule for one in rounds(cut[-1].rate, sight(1.5), sight(1.5, age=100.0), sight(1.5))]
+    assert rules == [Rule.HOLD, Rule.HOLD, Rule.OVERLOAD]
+
+
+@pytest.mark.parametrize(("replicas", "per_second"), [(1, 2.5), (2, 5.0), (4, 10.0)])
+def test_the_rate_follows_the_number_of_replicas(replicas, per_second):
+    rate = rounds(BINDING, sight(0.9, 0.9))[-1].rate
+    gone = rounds(rate, sight())[-1].rate
+    after = decide(gone, sight(*[0.9] * replicas)).rate
+    assert (after.per_second, after.before) == (per_second, 2.5 * per_second)
+    assert after.per_replica == rate.per_replica == 2.5
+
+
+def test_when_replicas_have_come_it_takes_no_longer_to_be_free():
+    rate = Rate(per_second=2.0, before=2.5, seen=2.0, replicas=1)
+    assert Rule.RECOVERED in [one.rule for one in rounds(rate, *[sight(0.1, 0.1, 0.1, 0.1)] * 5)]
 
 
 def test_the_rate_returns_to_where_it_was_and_then_binds_no_more():
@@ -116,11 +144,13 @@ def test_whatever_is_seen_the_rate_is_never_0_and_changes_by_bounded_steps(sight
             floor = FLOOR_PER_REPLICA * max(1, len(one.pressures))
             assert after.per_second > 0
             if rate.binds:
+                part = len(one.pressures) / rate.replicas if one.pressures else 1.0
+                rate = replace(rate, per_second=part * rate.per_second)
                 least = (1 - LARGEST_CHANGE) * rate.per_second
                 most = max(1.3 * rate.per_second, floor)
                 assert least - 1e-9 <= after.per_second <= most + 1e-9
                 if any(pressure is None for pressure in one.pressures):
-                    assert after.per_second <= max(rate.per_second, floor)
+                    assert after.per_second <= max(rate.per_second, floor) + 1e-9
         rate = after
 
 

@@ -131,6 +131,25 @@ async def test_engines_and_namespaces_are_asked_apart(server, source_of):
     assert sum("llamacpp:" in one for one in server.queries) == 2
 
 
+async def test_an_answer_ages_while_it_is_shared(server, source_of):
+    server.found = [series(WAITING, 4, age=5.0)]
+    source = source_of(shared_seconds=60.0)
+    ages = []
+    for _ in range(2):
+        ages.append((await source.read(subject()))["chat-0"].waiting.age_seconds)
+        await asyncio.sleep(0.2)
+    assert len(server.queries) == 3
+    assert ages[1] >= ages[0] + 0.2
+
+
+async def test_namespaces_of_which_nobody_asks_any_more_are_forgotten(server, source_of):
+    source = source_of(shared_seconds=0.0)
+    for name in ("a", "b", "c"):
+        await source.read(subject(name))
+        await asyncio.sleep(0.01)
+    assert [namespace for namespace, _ in source._asked] == ["c"]
+
+
 async def test_values_come_by_pod_with_their_age_and_only_of_those_asked_for(server, source_of):
     server.found = [
         series(WAITING, 7, age=9.0),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -11,6 +12,7 @@ from aiohttp import web
 from penstock.api.push import Decision, Envelope, Pushed, PushedLimits, PushResult
 from penstock.fleet import push as module
 from penstock.fleet.push import HIGHEST_EPOCH, Pusher, Target
+from penstock.fleet.rooms import PLACES
 from penstock.fleet.signing import SigningKey
 
 KEY = SigningKey(b"k" * 32)
@@ -134,10 +136,10 @@ async def test_who_is_slow_is_late_and_holds_nobody_up(stub, pusher, monkeypatch
 
 async def test_only_so_many_go_at_the_same_time_and_one_to_each_replica(stub, pusher, monkeypatch):
     stub.delay_seconds = 0.02
-    pods = [f"p{number}" for number in range(40)]
+    pods = [f"p{number}" for number in range(PLACES + 20)]
     results = await asyncio.gather(*(pusher.push(stub.target(pod), LIMITS, ttl_seconds=60) for pod in pods))
     assert set(results) == {PushResult.APPLIED}
-    assert 1 < stub.most_at_once <= module.CONCURRENT_PUSHES
+    assert 1 < stub.most_at_once <= PLACES
     stub.most_at_once = 0
     await asyncio.gather(*(pusher.push(stub.target(), LIMITS, ttl_seconds=60) for _ in range(5)))
     assert stub.most_at_once == 1
@@ -222,3 +224,19 @@ async def test_ipv6_addresses_are_written_as_hosts(pusher, session, monkeypatch)
     monkeypatch.setattr(session, "put", put)
     await pusher.push(Target(backend_uid="b", pod_uid="p", address="fd00::7"), LIMITS, ttl_seconds=60)
     assert asked == ["http://[fd00::7]:9901/limits"]
+
+
+async def test_silent_replicas_hold_up_nobody_else(stub, session, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.5)
+    pusher = Pusher(KEY, session, may_push=lambda: True, epoch=lambda: 3)
+    with socket.create_server(("127.0.0.2", stub.port), backlog=200):
+        silent = [
+            Target(backend_uid="b", pod_uid=f"s{n}", address="127.0.0.2", port=stub.port) for n in range(PLACES + 6)
+        ]
+        results = await asyncio.gather(*(pusher.push(one, LIMITS, ttl_seconds=60) for one in silent))
+        assert set(results) == {PushResult.LATE}
+        pending = asyncio.gather(*(pusher.push(one, LIMITS, ttl_seconds=60) for one in silent))
+        await asyncio.sleep(0.05)
+        assert await pusher.push(stub.target(), LIMITS, ttl_seconds=60) is PushResult.APPLIED
+        assert not pending.done()
+        await pending

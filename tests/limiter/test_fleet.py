@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import socket
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -120,7 +121,7 @@ async def test_requests_that_wait_inside_the_engine_lower_the_rate_and_calm_lift
         assert rate(replica) is None
         show(replica, waiting=10)
         await replica.until(lambda: rate(replica) is not None)
-        assert fleet.view(KEY).rate.binds
+        await replica.until(lambda: fleet.view(KEY).rate.binds)  # it is told after the push
         pushed = replica.limiter.state()["pushed"]
         assert (pushed["rule"], pushed["signal"]) == ("severe", "waiting")
         assert pushed["value"] == 10
@@ -165,6 +166,8 @@ async def test_a_limiter_that_begins_anew_has_what_is_in_force_after_a_round(tru
         await first.until(lambda: first.limiter.admission.charges.quotas.share == 0.5)
         first.limiter.stopped.set()
         await asyncio.sleep(0.2)
-        again = trusting.model_copy(update={"engine_port": trusting.engine_port + 1})
+        with socket.create_server(("127.0.0.1", 0)) as free:  # the first one's engine still has its port
+            engine_port = free.getsockname()[1]
+        again = trusting.model_copy(update={"engine_port": engine_port})
         async with make_rig(again) as second:
             await second.until(lambda: second.limiter.admission.charges.quotas.share == 0.5)

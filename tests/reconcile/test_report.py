@@ -1,8 +1,14 @@
 """A status is written when there is something new to say, at once when tools wait for it, else a moment later."""
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from penstock.api.backend import LLMBackend
+from penstock.api.status import SignalOrigin
+from penstock.fleet.law import Rate, Rule
+from penstock.fleet.target import FleetView
 from penstock.kube import errors
 from penstock.kube.kinds import DEPLOYMENT, LLM_BACKEND, POD
 from penstock.reconcile.cache import Cache
@@ -194,3 +200,33 @@ async def test_a_backend_that_has_changed_under_a_report_is_told_as_overtaken(sc
 
 async def test_a_report_alone_overtakes_nothing(scene):
     assert not (await scene.report()).overtaken
+
+
+async def test_limits_that_have_to_wait_are_looked_at_again(make_backend):
+    scene = Scene(make_backend())
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    view = FleetView(
+        rate=Rate(per_second=10.0, before=12.5),
+        rule=Rule.OVERLOAD,
+        limited_by=Rule.OVERLOAD,
+        pressure=None,
+        origin=SignalOrigin.DIRECT,
+        limit_per_replica=8,
+        prometheus="",
+        answers=True,
+        reached=2,
+        ready=2,
+        ages={},
+    )
+    scene.reporter = Reporter(
+        scene, scene.cache, settle_seconds=0, view=lambda _key: view, now=lambda: now, clock=lambda: scene.clock
+    )
+    scene.deployment(replicas=1, updatedReplicas=1, readyReplicas=1, availableReplicas=1)
+    await scene.report()
+    view = replace(view, rate=Rate(per_second=5.0, before=12.5))
+    now += timedelta(seconds=20)
+    report = await scene.report()
+    assert report.look_again_seconds == 40.0
+    now += timedelta(seconds=report.look_again_seconds)
+    assert (await scene.report()).look_again_seconds is None
+    assert scene.written[-1]["admission"]["ratePerMinute"] == 300

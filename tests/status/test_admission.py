@@ -8,7 +8,7 @@ from penstock.api.conditions import ConditionStatus, Reason
 from penstock.api.status import SignalOrigin
 from penstock.fleet.law import Rate, Rule
 from penstock.fleet.target import FleetView
-from penstock.status.admission import admission_status, signals_fresh
+from penstock.status.admission import admission_due_seconds, admission_status, signals_fresh
 from penstock.status.assess import Observation, assess
 
 FREE = FleetView(
@@ -57,17 +57,21 @@ def test_a_rate_that_binds_is_told_per_minute_and_never_as_0():
         (bound(9.2), 600, False),
         (bound(8.0), 59, False),
         (bound(8.0), 60, True),
-        (bound(8.0, limited_by=Rule.SEVERE), 1, True),
+        (replace(BOUND, limited_by=Rule.SEVERE), 59, False),
+        (replace(BOUND, limited_by=Rule.SEVERE), 60, True),
         (FREE, 1, True),
         (replace(BOUND, origin=SignalOrigin.STALE), 1, True),
-        (replace(BOUND, limit_per_replica=9), 1, True),
+        (replace(BOUND, limit_per_replica=9), 59, False),
+        (replace(BOUND, limit_per_replica=9), 60, True),
         (replace(BOUND, limit_per_replica=None), 600, False),
         (replace(BOUND, ready=0, origin=SignalOrigin.STALE), 600, False),
         (None, 600, False),
     ],
     ids=[
-        "nothing new", "less than a tenth", "a tenth within a minute", "a tenth after a minute", "another rule",
-        "no bound", "another source", "another limit", "a limit nobody knows", "no replica", "before the first round",
+        "nothing new", "less than a tenth", "a tenth within a minute", "a tenth after a minute",
+        "another rule within a minute", "another rule after a minute", "no bound", "another source",
+        "another limit within a minute", "another limit after a minute", "a limit nobody knows", "no replica",
+        "before the first round",
     ],
 )  # fmt: skip
 def test_what_is_worth_a_write(view, seconds, is_written):
@@ -86,6 +90,28 @@ def test_a_rate_that_falls_each_round_is_written_once_a_minute():
         writes += after != status
         status = after
     assert writes == 10
+
+
+@pytest.mark.parametrize(
+    ("view", "seconds", "due"),
+    [
+        (BOUND, 10, None),
+        (bound(9.2), 10, None),
+        (bound(8.0), 10, 50.0),
+        (bound(8.0), 60, None),
+        (replace(BOUND, limited_by=Rule.SEVERE), 10, 50.0),
+        (replace(BOUND, limit_per_replica=9), 10, 50.0),
+        (FREE, 10, None),
+        (replace(bound(8.0), ready=0), 10, None),
+        (None, 10, None),
+    ],
+    ids=[
+        "nothing new", "less than a tenth", "a tenth", "a tenth after a minute", "another rule", "another limit",
+        "what is written at once", "no replica", "before the first round",
+    ],
+)  # fmt: skip
+def test_what_had_to_wait_is_looked_at_again(view, seconds, due):
+    assert admission_due_seconds(view, {"admission": told(BOUND)}, now=at(seconds)) == due
 
 
 def test_a_time_that_cannot_be_read_holds_nothing_up():

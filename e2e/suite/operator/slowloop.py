@@ -201,9 +201,10 @@ class Scene:
             signal: Name of the signal that the operator is to see.
             load: See `show`.
         """
+        before = self.read()
         self.show(**load)
         self.wait_for_series(metric, value)
-        return self.fall(signal)
+        return self.fall(signal, before=before)
 
     def wait_for_series(self, metric: str, value: float) -> None:
         """Wait until Prometheus knows this value of every replica."""
@@ -217,9 +218,15 @@ class Scene:
 
         wait_until(known, timeout=60, what=lambda: f"{metric} = {value} of {names}: {self.prometheus.query(metric)}")
 
-    def fall(self, signal: str) -> Fall:
-        """Return how a signal lowers the rate whose series are there, or whose target has just changed."""
-        known = last = self.read()
+    def fall(self, signal: str, *, before: Reading | None = None) -> Fall:
+        """Return how a signal lowers the rate whose series are there, or whose target has just changed.
+
+        Args:
+            signal: Name of the signal that the operator is to see.
+            before: A reading from before: limiters may have told the operator sooner than Prometheus.
+        """
+        known = self.read()
+        last = before or known
         seen: Reading | None = None
 
         def overloaded(now: Reading) -> bool:

@@ -17,10 +17,10 @@ import aiohttp
 from yarl import URL
 
 from penstock.api.replica import ADMIN_PORT
+from penstock.fleet.rooms import Rooms
 from penstock.fleet.signals import HeldBy, Replica, ReplicaSignals, Signal, Subject
 
 TIMEOUT_SECONDS = 1.0
-CONCURRENT_READS = 16
 STATE_LIMIT_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class DirectSource:
     def __init__(self, session: aiohttp.ClientSession, *, port: int = ADMIN_PORT) -> None:
         self._session = session
         self._port = port
-        self._room = asyncio.Semaphore(CONCURRENT_READS)
+        self._rooms = Rooms(timeout_seconds=TIMEOUT_SECONDS)
 
     async def read(self, subject: Subject) -> Mapping[str, ReplicaSignals]:
         """See `SignalSource`; replicas that do not answer are left out, and this never raises."""
@@ -49,20 +49,19 @@ class DirectSource:
         }
 
     async def _read(self, replica: Replica) -> ReplicaSignals | None:
-        url = URL.build(scheme="http", host=replica.address, port=self._port, path="/state")
         try:
-            async with (
-                self._room,
-                asyncio.timeout(TIMEOUT_SECONDS),
-                self._session.get(url, allow_redirects=False) as response,
-            ):
-                content = await response.content.read(STATE_LIMIT_BYTES)
-                while not response.content.at_eof() and len(content) < STATE_LIMIT_BYTES:
-                    content += await response.content.read(STATE_LIMIT_BYTES)
-                return signals_of(json.loads(content)) if response.status == 200 else None
+            return await self._rooms.ask(replica.uid, lambda: self._ask(replica))
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             _log.debug("the limiter at %s could not be read: %r", replica.address, error)
             return None
+
+    async def _ask(self, replica: Replica) -> ReplicaSignals | None:
+        url = URL.build(scheme="http", host=replica.address, port=self._port, path="/state")
+        async with self._session.get(url, allow_redirects=False) as response:
+            content = await response.content.read(STATE_LIMIT_BYTES)
+            while not response.content.at_eof() and len(content) < STATE_LIMIT_BYTES:
+                content += await response.content.read(STATE_LIMIT_BYTES)
+            return signals_of(json.loads(content)) if response.status == 200 else None
 
 
 def signals_of(state: object) -> ReplicaSignals | None:

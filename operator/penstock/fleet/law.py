@@ -11,7 +11,7 @@ first rule that applies decides:
 
     rule        | when                                                            | R
     ------------|-----------------------------------------------------------------|-------------------------------
-    fixed       | `adaptive.mode: Fixed`                                          | follows, binds nothing
+    fixed       | `adaptive.mode: Fixed`, or `admission.mode: Disabled`           | follows, binds nothing
     idle        | no replica is ready                                             | stays
     decay       | signals have been missing for more than 10 rounds               | binding: x 0.95
     frozen      | for more than 3 rounds                                          | stays
@@ -24,8 +24,10 @@ first rule that applies decides:
     tracking    | else                                                            | follows
 
 Signals are missing when nothing is known of more than half of the replicas. After a cut the two rounds begin anew,
-since what was let in before has to leave the engine before the cut can show. What R does while it binds is at most 30 %
-per round, and it is never less than 6 requests per minute and replica, so never 0.
+since what was let in before has to leave the engine before the cut can show; for the same reason pressure that was
+measured before the cut says nothing about it. What R does while it binds is at most 30 % per round, and it is never
+less than 6 requests per minute and replica, so never 0. When more or fewer replicas are ready, R is as much per replica
+as it was.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf
 
 from penstock.fleet.pressure import Pressure
 
@@ -85,6 +88,8 @@ class Rate:
         seen: Highest admitted rate lately, requests per second.
         rounds_over: Rounds in a row in which pressure was above 1 on half of the replicas.
         rounds_missing: Rounds in a row without signals.
+        replicas: Ready replicas in the last round in which any was; 0 before that.
+        cut_age_seconds: How long ago R was cut; endless when it never was.
     """
 
     per_second: float | None = None
@@ -92,6 +97,13 @@ class Rate:
     seen: float = 0.0
     rounds_over: int = 0
     rounds_missing: int = 0
+    replicas: int = 0
+    cut_age_seconds: float = inf
+
+    @property
+    def per_replica(self) -> float | None:
+        """What the limiter of a replica is held to, requests per second; None while R does not bind."""
+        return None if self.before is None or self.per_second is None else self.per_second / max(1, self.replicas)
 
     @property
     def binds(self) -> bool:
@@ -111,11 +123,13 @@ class Sight:
     Attributes:
         pressures: Of each ready replica; None for unknown.
         admitted_per_second: By all of them; None for unknown.
+        elapsed_seconds: Since the last round.
         adaptive: Whether limits are to follow the engine.
     """
 
     pressures: Sequence[Pressure | None]
     admitted_per_second: float | None
+    elapsed_seconds: float
     adaptive: bool = True
 
 
@@ -140,6 +154,7 @@ def decide(rate: Rate, sight: Sight) -> Verdict:
     replicas = len(sight.pressures)
     worst = max(known, default=None)
     floor = FLOOR_PER_REPLICA * max(1, replicas)
+    rate = _spread(replace(rate, cut_age_seconds=rate.cut_age_seconds + sight.elapsed_seconds), replicas)
     seen = _seen(rate, sight)
     if not sight.adaptive:
         return Verdict(_follow(replace(rate, rounds_over=0), seen, floor), Rule.FIXED, worst)
@@ -147,20 +162,38 @@ def decide(rate: Rate, sight: Sight) -> Verdict:
         return Verdict(replace(rate, rounds_over=0, rounds_missing=0), Rule.IDLE, None)
     if 2 * len(known) < replicas:
         return _without_signals(rate, floor, worst)
-    over = rate.rounds_over + 1 if _on_half(known, FULL, replicas) else 0
+    over = 0
+    if _on_half(known, FULL, replicas):
+        counts = _on_half(_since(rate.cut_age_seconds, known), FULL, replicas)
+        over = rate.rounds_over + 1 if counts else rate.rounds_over
     return _with_signals(replace(rate, seen=seen, rounds_missing=0, rounds_over=over), sight, known, floor)
 
 
 def _with_signals(rate: Rate, sight: Sight, known: Sequence[Pressure], floor: float) -> Verdict:
     replicas, worst = len(sight.pressures), max(known)
     if rate.rounds_over >= ROUNDS_OF_PRESSURE:
-        severe = _on_half(known, SEVERE, replicas)
+        severe = _on_half(_since(rate.cut_age_seconds, known), SEVERE, replicas)
         return Verdict(_cut(rate, sight, floor, severe=severe), Rule.SEVERE if severe else Rule.OVERLOAD, worst)
     if rate.before is None or rate.per_second is None:
         return Verdict(_follow(rate, rate.seen, floor), Rule.TRACKING, worst)
     if len(known) == replicas and all(one.ratio < CALM for one in known):
         return _recover(rate, floor, worst, before=rate.before, per_second=rate.per_second)
     return Verdict(replace(rate, per_second=max(rate.per_second, floor)), Rule.HOLD, worst)
+
+
+def _spread(rate: Rate, replicas: int) -> Rate:
+    """Return the rate for so many replicas: as much for each as before."""
+    if not replicas:
+        return rate
+    part = replicas / rate.replicas if rate.replicas else 1.0
+    rate = replace(rate, replicas=replicas)
+    if rate.before is None or rate.per_second is None:
+        return rate
+    return replace(rate, per_second=rate.per_second * part, before=rate.before * part)
+
+
+def _since(seconds: float, known: Sequence[Pressure]) -> Sequence[Pressure]:
+    return [one for one in known if one.age_seconds < seconds]
 
 
 def _seen(rate: Rate, sight: Sight) -> float:
@@ -201,6 +234,7 @@ def _cut(rate: Rate, sight: Sight, floor: float, *, severe: bool) -> Rate:
         per_second=max(wanted, now * (1 - LARGEST_CHANGE), floor),
         before=now if rate.before is None else rate.before,
         rounds_over=0,
+        cut_age_seconds=0.0,
     )
 
 

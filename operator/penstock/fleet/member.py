@@ -1,7 +1,11 @@
 """One backend in the slow loop: what is known of it, a round, and a push.
 
 A round reads both sources at the same time: limiters always, since only they know of their queues, and Prometheus where
-there is one. What Prometheus knows of an engine wins; what it does not know the limiters tell.
+there is one. Of what both know the fresher counts. Signals are said to come from Prometheus as long as what it knows of
+at least half of the engines is younger than a push's TTL, whichever of both was the fresher in this round.
+
+A leader begins with nothing in memory. Before any limiter has answered it does not know what another leader has pushed,
+so it decides nothing and pushes nothing; then it takes over what still binds.
 
 A replica is pushed to when it does not hold yet what is in force, or might not: other limits than the last ones, a
 limiter that has begun anew or did not answer, a push that failed, or one whose TTL is well on its way.
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.api.admission import AdaptiveMode, AdmissionMode
-from penstock.api.push import Decision, PushedLimits, PushResult
+from penstock.api.push import POLICY_LIMIT_CHARACTERS, Decision, PushedLimits, PushResult
 from penstock.api.status import SignalOrigin
 from penstock.fleet import law
 from penstock.fleet.pressure import pressure_of
@@ -58,6 +62,7 @@ class Member:
         name: For the log.
         target: The backend as the reconciler sees it.
         view: What the last round has made of it; None before the first.
+        has_begun: Whether a limiter has answered, so that it is known what is in force.
     """
 
     def __init__(
@@ -83,7 +88,8 @@ class Member:
         self._verdict = law.Verdict(law.Rate(), law.Rule.IDLE, None)
         self._boots: dict[str, str] = {}
         self._sent: dict[str, _Sent] = {}
-        self._rounds = 0
+        self.has_begun = False
+        self._round_at: float | None = None
         self._tally: Counter[str] = Counter() if rounds is None else rounds
         self._limited_by = law.Rule.TRACKING
 
@@ -95,20 +101,24 @@ class Member:
         near, far = await asyncio.gather(self._direct.read(subject), self._ask_prometheus(subject))
         told, trouble = far
         self._boots = {name: one.boot_id for name, one in near.items() if one.boot_id is not None}
+        then, now = self._round_at, asyncio.get_running_loop().time()
+        self._round_at = now
         signals = {one.name: _merged(told.get(one.name), near.get(one.name)) for one in ready}
         targets = target.admission.adaptive.targets
+        if near and not self.has_begun:
+            self.has_begun = True
+            self._take_over(near, replicas=len(ready))
+        pressures = [pressure_of(one, targets, target.engine) for one in signals.values()]
         sight = law.Sight(
-            pressures=[pressure_of(one, targets, target.engine) for one in signals.values()],
+            pressures=pressures if self.has_begun else [None] * len(ready),
             admitted_per_second=_admitted(signals),
+            elapsed_seconds=0.0 if then is None else now - then,
             adaptive=_follows(target),
         )
-        if not self._rounds:
-            self._take_over(signals)
         before, self._verdict = self._verdict, law.decide(self._verdict.rate, sight)
-        self._rounds += 1
         self._tally[self._verdict.rule] += 1
         self._limited_by = self._limiting()
-        if before.rule is not self._verdict.rule and self._rounds > 1:
+        if before.rule is not self._verdict.rule and then is not None:
             self._tell()
         await self.push()
         self.view = FleetView(
@@ -126,16 +136,17 @@ class Member:
         )
 
     async def push(self) -> None:
-        """See to it that every ready replica has what is in force; before the first round nobody knows what that is."""
-        if not self._rounds:
+        """See to it that every ready replica has what is in force, as soon as that is known."""
+        if not self.has_begun:
             return
         ready, now = self.target.ready, asyncio.get_running_loop().time()
         await asyncio.gather(*(self._push(one, ready, now) for one in ready))
 
     async def _push(self, replica: Replica, ready: tuple[Replica, ...], now: float) -> None:
-        verdict, rate = self._verdict, self._verdict.rate
-        per_second = rate.per_second / len(ready) if rate.binds and rate.per_second is not None else None
+        verdict, per_second = self._verdict, self._verdict.rate.per_replica
         share, policy = 1 / len(ready), self.target.policy
+        if policy is not None and len(policy) > POLICY_LIMIT_CHARACTERS:
+            policy = None  # it comes with the ConfigMap
         peers = tuple(one.address for one in ready if one is not replica)
         said = (per_second, share, peers, policy, verdict.rule, replica.address)
         boot_id, sent = self._boots.get(replica.name), self._sent.get(replica.uid)
@@ -163,7 +174,7 @@ class Member:
             boot_id=boot_id,
         )
         result = await self._pushes.push(target, limits, ttl_seconds=self._ttl_seconds)
-        if result is PushResult.APPLIED:
+        if result is PushResult.APPLIED and any(one.uid == replica.uid for one in self.target.replicas):
             self._sent[replica.uid] = _Sent(said, boot_id, now)
         else:
             self._sent.pop(replica.uid, None)
@@ -186,7 +197,7 @@ class Member:
     def _origin(self, told: Mapping[str, ReplicaSignals], ready: tuple[Replica, ...]) -> SignalOrigin:
         if not self._verdict.rate.fresh:
             return SignalOrigin.STALE
-        known = sum(told.get(one.name, NOTHING).of_engine for one in ready)
+        known = sum(told.get(one.name, NOTHING).of_engine_within(self._ttl_seconds) for one in ready)
         return SignalOrigin.PROMETHEUS if ready and 2 * known >= len(ready) else SignalOrigin.DIRECT
 
     def _missing(self, told: Mapping[str, ReplicaSignals], ready: tuple[Replica, ...]) -> str:
@@ -194,12 +205,12 @@ class Member:
             return ""
         return "Prometheus has no current series of this backend's engines"
 
-    def _take_over(self, signals: Mapping[str, ReplicaSignals]) -> None:
+    def _take_over(self, near: Mapping[str, ReplicaSignals], *, replicas: int) -> None:
         """Begin with what another leader has pushed, where that still binds."""
-        rates = [one.pushed_rate for one in signals.values() if one.pushed_rate is not None]
+        rates = [one.pushed_rate for one in near.values() if one.pushed_rate is not None]
         if rates:
-            per_second = sum(rates) / len(rates) * len(signals)
-            rate = law.Rate(per_second=per_second, before=per_second * law.HEADROOM, seen=per_second)
+            per_second = sum(rates) / len(rates) * replicas
+            rate = law.Rate(per_second=per_second, before=per_second * law.HEADROOM, seen=per_second, replicas=replicas)
             self._verdict = law.Verdict(rate, law.Rule.HOLD, None)
 
     def _limiting(self) -> law.Rule:
@@ -238,7 +249,7 @@ def _ages(signals: Mapping[str, ReplicaSignals]) -> dict[str, float]:
 
 
 def _merged(told: ReplicaSignals | None, near: ReplicaSignals | None) -> ReplicaSignals:
-    return (told or NOTHING).or_else(near or NOTHING)
+    return (told or NOTHING).or_fresher(near or NOTHING)
 
 
 def _admitted(signals: Mapping[str, ReplicaSignals]) -> float | None:

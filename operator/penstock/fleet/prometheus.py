@@ -100,6 +100,7 @@ class PrometheusSource:
         asked = self._asked.get(key)
         if asked is None or (asked.task.done() and now - asked.at > self._connection.shared_seconds):
             deadline = time.monotonic() + self._connection.timeout_seconds
+            self._forget_old(now)
             task = loop.run_in_executor(self._threads, self._fetch, *key, deadline)
             asked = self._asked[key] = _Asked(task, now)
         patience = max(0.0, asked.at + self._connection.timeout_seconds - now)
@@ -109,15 +110,26 @@ class PrometheusSource:
             raise Away(f"Prometheus has not answered within {self._connection.timeout_seconds:g} s")
         values = asked.task.result()
         names = {one.name for one in subject.replicas}
+        since = now - asked.at  # an answer that is shared has aged
         return {
             pod: ReplicaSignals(
-                waiting=found.get("waiting"),
-                running=found.get("running"),
-                kv_cache_percent=found.get("kv_cache_percent"),
+                waiting=_aged(found.get("waiting"), since),
+                running=_aged(found.get("running"), since),
+                kv_cache_percent=_aged(found.get("kv_cache_percent"), since),
             )
             for pod, found in values.items()
             if pod in names
         }
+
+    def _forget_old(self, now: float) -> None:
+        """Drop answers that count for nobody any more: their namespaces may be gone."""
+        old = [
+            key
+            for key, asked in self._asked.items()
+            if asked.task.done() and now - asked.at > self._connection.shared_seconds
+        ]
+        for key in old:
+            del self._asked[key]
 
     def close(self) -> None:
         """Ask no more; what is under way ends by its time-out."""
@@ -180,7 +192,7 @@ class _Session(requests.Session):
         options = {"timeout": self._left(), "stream": True, "allow_redirects": False}
         response = super().request(*arguments, **named | options)
         try:
-            content = b""
+            content = bytearray()
             while piece := response.raw.read1(READ_BYTES, decode_content=True):
                 content += piece
                 if len(content) > ANSWER_LIMIT_BYTES:
@@ -219,6 +231,10 @@ def signals_in(result: object, metric: MetricName, *, now: float) -> dict[str, S
             value = sum(values) if metric.aggregation is Aggregation.SUM else max(values)
             found[pod] = Signal(value, max(one.age_seconds for one in known))
     return found
+
+
+def _aged(signal: Signal | None, seconds: float) -> Signal | None:
+    return None if signal is None else signal._replace(age_seconds=signal.age_seconds + seconds)
 
 
 def _heard(task: asyncio.Future[_Values]) -> None:

@@ -37,10 +37,10 @@ from penstock.api.push import (
     Version,
 )
 from penstock.api.replica import ADMIN_PORT
+from penstock.fleet.rooms import Rooms
 from penstock.fleet.signing import SigningKey
 
 TIMEOUT_SECONDS = 2.0
-CONCURRENT_PUSHES = 16
 ANSWER_LIMIT_BYTES = 4096
 REMEMBERED_REPLICAS = 20_000
 HIGHEST_EPOCH = 2**62 - 1
@@ -107,7 +107,7 @@ class Pusher:
         self._epoch = 0
         self._counter = itertools.count(1)
         self._known: dict[str, _Known] = {}
-        self._room = asyncio.Semaphore(CONCURRENT_PUSHES)
+        self._rooms = Rooms(timeout_seconds=TIMEOUT_SECONDS)
 
     async def push(self, target: Target, limits: PushedLimits, *, ttl_seconds: float) -> PushResult:
         """Push limits to one replica; what goes wrong is returned, never raised.
@@ -115,7 +115,7 @@ class Pusher:
         Pushes to one replica go one after the other, and many at the same time in all.
         """
         known = self._of(target)
-        async with known.turn, self._room:
+        async with known.turn:
             result = await self._push(target, known, limits, ttl_seconds)
         self.results[result] += 1
         return result
@@ -123,6 +123,7 @@ class Pusher:
     def forget(self, pod_uid: str) -> None:
         """Let go of what is known of a replica that is gone."""
         self._known.pop(pod_uid, None)
+        self._rooms.forget(pod_uid)
 
     def _of(self, target: Target) -> _Known:
         known = self._known.get(target.pod_uid)
@@ -186,16 +187,8 @@ class Pusher:
     async def _send(self, target: Target, pushed: Pushed) -> PushAnswer | PushResult:
         """Send a push; return the answer, or why there is none."""
         body = self._body(pushed)
-        url = URL.build(scheme="http", host=target.address, port=target.port, path=LIMITS_PATH)
         try:
-            async with (
-                asyncio.timeout(TIMEOUT_SECONDS),
-                self._session.put(url, data=body, allow_redirects=False) as response,
-            ):
-                content = b""
-                while len(content) < ANSWER_LIMIT_BYTES and (chunk := await response.content.read(ANSWER_LIMIT_BYTES)):
-                    content += chunk
-                answer = PushAnswer.model_validate_json(content, strict=True, by_name=False)
+            status, answer = await self._rooms.ask(target.pod_uid, lambda: self._put(target, body))
         except TimeoutError:
             return PushResult.LATE
         except (aiohttp.ClientError, OSError, ValidationError) as error:
@@ -203,7 +196,15 @@ class Pusher:
                 return PushResult.NOT_LEADING
             _log.debug("push to %s failed: %s", target.address, error)
             return PushResult.UNREACHABLE
-        return answer if STATUSES.get(answer.result) == response.status else PushResult.UNREACHABLE
+        return answer if STATUSES.get(answer.result) == status else PushResult.UNREACHABLE
+
+    async def _put(self, target: Target, body: _Fenced) -> tuple[int, PushAnswer]:
+        url = URL.build(scheme="http", host=target.address, port=target.port, path=LIMITS_PATH)
+        async with self._session.put(url, data=body, allow_redirects=False) as response:
+            content = b""
+            while len(content) < ANSWER_LIMIT_BYTES and (chunk := await response.content.read(ANSWER_LIMIT_BYTES)):
+                content += chunk
+            return response.status, PushAnswer.model_validate_json(content, strict=True, by_name=False)
 
     def _body(self, pushed: Pushed) -> _Fenced:
         body = self._key.seal(pushed).render()

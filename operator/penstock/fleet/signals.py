@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from math import inf
 from typing import NamedTuple, Protocol
 
 from penstock.api.engine import EngineType
@@ -72,17 +73,26 @@ class ReplicaSignals:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value.age_seconds for name, value in values.items() if isinstance(value, Signal)}
 
-    def or_else(self, other: ReplicaSignals) -> ReplicaSignals:
-        """Return these, with what is unknown taken from others."""
-        missing = {
-            field.name: getattr(other, field.name) for field in fields(self) if getattr(self, field.name) is None
-        }
-        return replace(self, **missing)
+    def or_fresher(self, other: ReplicaSignals) -> ReplicaSignals:
+        """Return these, with what others know better: what is unknown here, or older."""
+        values = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
+        return replace(self, **{name: theirs for name, (own, theirs) in values.items() if _is_better(theirs, own)})
 
     @property
     def of_engine(self) -> bool:
         """Whether anything is known of the engine itself."""
-        return any(one is not None for one in (self.waiting, self.running, self.kv_cache_percent))
+        return self.of_engine_within(inf)
+
+    def of_engine_within(self, seconds: float) -> bool:
+        """Tell whether anything of that age at most is known of the engine itself."""
+        known = (self.waiting, self.running, self.kv_cache_percent)
+        return any(one is not None and one.age_seconds <= seconds for one in known)
+
+
+def _is_better(theirs: object, own: object) -> bool:
+    if isinstance(theirs, Signal) and isinstance(own, Signal):
+        return theirs.age_seconds < own.age_seconds
+    return own is None
 
 
 NOTHING = ReplicaSignals()

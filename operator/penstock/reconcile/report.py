@@ -30,6 +30,7 @@ from penstock.reconcile.rights import OptionalReads
 from penstock.resources.deployment import REVISION_ANNOTATION
 from penstock.resources.facts import UNKNOWN, ClusterFacts
 from penstock.resources.objects import Key, Object
+from penstock.status.admission import admission_due_seconds
 from penstock.status.assess import Observation, assess, is_ready
 from penstock.status.change import Change, Transition, change, transition
 from penstock.status.conditions import condition_of
@@ -140,7 +141,7 @@ class Reporter:
         )
         now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         status = assess(backend, observation, now=now)
-        look_again = None
+        look_again = admission_due_seconds(observation.fleet, observation.previous, now=now)
         if backend is None or deployment is None or is_ready(status):
             self._observer.forget(key)
             self._obstacles.forget(key)
@@ -150,7 +151,8 @@ class Reporter:
                 observation, claims=findings.claims, events=findings.events, unreadable=findings.unreadable
             )
             status = assess(backend, observation, now=now)
-            look_again = soonest(findings.look_again_seconds, await self._obstacles.look(key, deployment))
+            look_again = soonest(look_again, findings.look_again_seconds)
+            look_again = soonest(look_again, await self._obstacles.look(key, deployment))
         report = await self._write(key, raw, status)
         return replace(report, look_again_seconds=soonest(report.look_again_seconds, look_again))
 

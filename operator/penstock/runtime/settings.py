@@ -41,8 +41,8 @@ class OperatorSettings(BaseModel):
     installation sets it to the operator's own image, so that both are always of one release."""
 
     namespace: Annotated[str, Field(min_length=1)] = "penstock-system"
-    """Namespace the operator itself runs in. The Secret with the drain key lives there, and is the only Secret that
-    the operator reads."""
+    """Namespace the operator itself runs in. The Secrets with the drain key and the push key live there, and are the
+    only Secrets that the operator reads."""
 
     watch_namespaces: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Namespaces whose backends are served, separated by commas; all when empty. With names given, a Role in each of

@@ -10,6 +10,7 @@ import aiohttp
 from penstock.fleet.direct import DirectSource
 from penstock.fleet.loop import Fleet
 from penstock.fleet.push import Pusher
+from penstock.fleet.rooms import LATE_PLACES, PLACES
 from penstock.fleet.signals import SignalSource
 from penstock.fleet.signing import SigningKey
 from penstock.resources.objects import Key
@@ -18,7 +19,9 @@ from penstock.runtime.settings import OperatorSettings
 if TYPE_CHECKING:
     from penstock.fleet.prometheus import PrometheusSource
 
-CONNECTIONS = 64
+CONNECTIONS = 2 * (PLACES + LATE_PLACES)
+"""For all that is asked and pushed at the same time, so that nobody who has a place there waits here."""
+
 CONNECTION_IDLE_SECONDS = 4.0
 """Rounds are further apart than limiters keep connections."""
 

@@ -1,7 +1,7 @@
 """The limits in force, as status tells them: only when they have changed by much, since running numbers are metrics.
 
-A rate that moves is written when it has moved by a tenth since it was last written, and not more often than once a
-minute; that it begins or ceases to bind, and from what it is decided, is written at once.
+That a rate begins or ceases to bind, and where signals come from, is written at once. All else waits until a minute has
+passed since the last write, and is then looked at again: a rate that has moved by a tenth, another rule or limit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.resources.objects import Object
 from penstock.status.conditions import Statement, condition_of
 from penstock.status.shapes import mapping, number, text
 
-RATE_PAUSE_SECONDS = 60
+PAUSE_SECONDS = 60
 
 
 def admission_status(view: FleetView | None, previous: Object, *, now: str) -> Object:
@@ -27,8 +27,27 @@ def admission_status(view: FleetView | None, previous: Object, *, now: str) -> O
         now: The time (RFC 3339).
     """
     before = mapping(previous, "admission")
+    found = _found(view, before, now=now)
+    return before if found is None or _pause_seconds(before, found, now=now) != 0 else found
+
+
+def admission_due_seconds(view: FleetView | None, previous: Object, *, now: str) -> float | None:
+    """Return when there is something to write that has to wait now; None when there is nothing.
+
+    Args:
+        view: What the slow loop knows.
+        previous: The status so far.
+        now: The time (RFC 3339).
+    """
+    before = mapping(previous, "admission")
+    found = _found(view, before, now=now)
+    return None if found is None else _pause_seconds(before, found, now=now) or None
+
+
+def _found(view: FleetView | None, before: Object, *, now: str) -> Object | None:
+    """Return what would be written now; None when nobody is there whose limits these would be."""
     if view is None or not view.ready:
-        return before  # nobody is there whose limits these would be
+        return None
     bound = view.bound_per_second
     found = AdmissionStatus(
         limit_per_replica=view.limit_per_replica,
@@ -39,7 +58,7 @@ def admission_status(view: FleetView | None, previous: Object, *, now: str) -> O
     ).to_dict()
     if view.limit_per_replica is None and "limitPerReplica" in before:
         found["limitPerReplica"] = before["limitPerReplica"]  # nobody has said that it is another
-    return found if _is_news(before, found, now=now) else before
+    return found
 
 
 def signals_fresh(view: FleetView | None, previous: Object) -> Statement | None:
@@ -76,16 +95,15 @@ def _as_before(condition: Object) -> Statement | None:
     return Statement(ConditionType.SIGNALS_FRESH, status, reason, text(condition, "message"))
 
 
-def _is_news(before: Object, found: Object, *, now: str) -> bool:
-    rest = ("limitPerReplica", "source", "limitedBy")
-    if any(before.get(name) != found.get(name) for name in rest):
-        return True
-    if ("ratePerMinute" in before) != ("ratePerMinute" in found):
-        return True
+def _pause_seconds(before: Object, found: Object, *, now: str) -> float | None:
+    """Return how long what is new has to wait, 0 for not at all; None when nothing is new."""
+    if before.get("source") != found.get("source") or ("ratePerMinute" in before) != ("ratePerMinute" in found):
+        return 0
     then, rate = number(before, "ratePerMinute"), number(found, "ratePerMinute")
-    return (
-        abs(rate - then) >= NEWS * max(then, 1) and _seconds(text(before, "lastChangeTime"), now) >= RATE_PAUSE_SECONDS
-    )
+    moved = abs(rate - then) >= NEWS * max(then, 1)
+    if not moved and all(before.get(name) == found.get(name) for name in ("limitPerReplica", "limitedBy")):
+        return None
+    return max(0.0, PAUSE_SECONDS - _seconds(text(before, "lastChangeTime"), now))
 
 
 def _seconds(since: str, now: str) -> float:
