@@ -229,7 +229,7 @@ def test_the_quota_of_one_tenant_is_no_other_tenants(serving: Backend, pod: Any)
         complete(metered, serving.model, 1)
     headers = refused.value.response.headers
     assert refused.value.code == "rate_limit_exceeded"
-    assert 1 <= int(headers["retry-after"]) <= 30
+    assert 1 <= int(headers["retry-after"]) <= 45  # the window, and what is added so that not all come back at once
     assert (headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == (str(QUOTA), "0")
     assert headers["x-ratelimit-reset-requests"].endswith("s")
     assert [status(serving, CALM) for _ in range(QUOTA + 1)] == [200] * (QUOTA + 1)
