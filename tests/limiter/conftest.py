@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import hashlib
 import json
+import random
 import re
 import socket
 import struct
@@ -33,10 +34,15 @@ Script = Callable[["Call"], Awaitable[None]]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody listens on, below those from which connections that are opened get theirs."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 @dataclasses.dataclass
