@@ -100,7 +100,21 @@ async def test_a_shared_quota_is_counted_in_the_store_and_told(open_shared, serv
 async def test_a_quota_of_the_replica_stays_in_the_replica(open_shared, server) -> None:
     async with open_shared(server.url, rateLimits=[quota(1, per="Replica")]) as rig:
         assert [(await rig.post()).status for _ in range(2)] == [200, 429]
-        assert rig.store.decided["store"] == 0
+        assert rig.store.decided == {"store": 0, "local": 0}  # neither decided: it is not about shared quotas
+
+
+async def test_a_defect_after_the_answer_of_the_store_gives_the_charge_back(open_shared, server, monkeypatch) -> None:
+    async with open_shared(server.url, rateLimits=[quota(5)]) as rig:
+
+        def fail(*_args: object, **_more: object) -> None:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(rig.limiter.admission, "_charged", fail)
+        client = await rig.begin()
+        await rig.until(lambda: rig.store.decided["store"] == 1)
+        await rig.settled()
+        await rig.until(lambda: counted(server) == 0)
+        client.reset()
 
 
 async def test_what_the_store_refuses_costs_the_replicas_own_quota_nothing(open_shared, server) -> None:
