@@ -32,6 +32,10 @@ ENGINE_PORT = 8001
 ROUND_TIMEOUT_SECONDS = 120.0
 """For what takes some rounds; it only ends a test that will never be green."""
 
+STEADY = 1.02
+STEADY_ROUNDS = 4
+"""A rate that has risen by less in so many rounds does not rise."""
+
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -175,6 +179,19 @@ class Scene:
 
         wait_until(done, timeout=ROUND_TIMEOUT_SECONDS, what=lambda: f"{what}: {found}")
         return found
+
+    def settle(self) -> None:
+        """Wait until the rate has stopped rising: while callers are still getting under way it goes up with them."""
+        base = self.read()
+
+        def settled() -> bool:
+            nonlocal base
+            now = self.read()
+            if now.binds or now.rate > STEADY * base.rate:
+                base = now
+            return now.rounds >= base.rounds + STEADY_ROUNDS
+
+        wait_until(settled, timeout=60, what=lambda: f"the rate to stop rising: {base}")
 
     def show(self, **load: float) -> None:
         """Let the engines of all replicas seem loaded: `waiting` requests, `kv_cache` from 0 to 1; nothing ends it."""

@@ -131,6 +131,7 @@ def calm(scene: Scene) -> Iterator[Scene]:
     """The backend while nothing holds its rate."""
     scene.show()
     scene.until(unbound, what="nothing to hold the rate", rounds=RETURN_ROUNDS)
+    scene.settle()
     yield scene
     if scene.backend.spec.pop("admission", None) is not None:
         scene.backend.apply()
