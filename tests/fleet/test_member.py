@@ -213,3 +213,14 @@ async def test_short_rounds_and_scrapes_lower_the_rate_within_two_rounds_and_aga
         waiting = 0.0
         await rounds(20)
         assert not scene.member.view.rate.binds
+
+
+async def test_while_the_rate_does_not_bind_no_other_rule_is_named_each_round():
+    scene = Scene()
+    rules, named = [], set()
+    for near in (scene.near, None, scene.near):
+        scene.near = near
+        rules += await scene.rounds()
+        named.add(scene.member.view.limited_by)
+    assert rules == [Rule.TRACKING, Rule.MISSING, Rule.TRACKING]
+    assert named == {Rule.TRACKING}
