@@ -10,6 +10,7 @@ endif
 PYTHON := $(VENV)/bin/python
 CLUSTER ?= local
 ARGS ?=
+JOBS ?= 3
 IMAGE ?=
 export PYTHONPATH := operator:.
 
@@ -46,12 +47,12 @@ manifest: env ## Print the install manifest for an image of your own (IMAGE=...)
 ##@ Check it
 
 .PHONY: test
-test: env ## Unit tests, then integration tests on a real API server
-	@$(PYTHON) -m pytest -m "not cluster" $(ARGS)
+test: env ## Unit tests, and integration tests on a real API server (JOBS=3: so many at a time)
+	@$(PYTHON) -m pytest -m "not cluster" --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: unit
 unit: env ## Unit tests only
-	@$(PYTHON) -m pytest -m "not cluster and not integration" --ignore tests/integration $(ARGS)
+	@$(PYTHON) -m pytest -m "not cluster and not integration" --ignore tests/integration --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: env ## Format, lint, types, layers, generated files

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
+import itertools
 import json
+import os
 import random
 import re
 import socket
@@ -33,16 +35,21 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Script = Callable[["Call"], Awaitable[None]]
 
 
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = range(10_000, 32_000)[_WORKER % 16 :: 16]  # workers must not take each other's
+_ports = itertools.cycle(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on, below those from which connections that are opened get theirs."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+    """Return a port that nobody listens on, below those from which connections that are opened get theirs.
+
+    A port comes back only after all others: nobody may listen yet on the ones that were returned before.
+    """
+    for port in _ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError("the ports never end")
 
 
 @dataclasses.dataclass
@@ -391,16 +398,19 @@ async def run_rig(
     limiter = Limiter(settings, facts=facts, body_budget_bytes=64 * 1024 * 1024, times=times)
     running = asyncio.create_task(limiter.run(host="127.0.0.1"))
     rig = Rig(engine, limiter, settings)
-    await rig.until(limiter.listening.is_set)
     try:
-        yield rig
+        await rig.until(lambda: limiter.listening.is_set() or running.done())
+        if not running.done():
+            yield rig
     finally:
         rig.close_clients()
         limiter.stopped.set()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await running
-        if engine.started:
-            await engine.stop()
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await running
+        finally:
+            if engine.started:
+                await engine.stop()
     assert limiter.admission.gate.in_flight == 0
     assert limiter.admission.gate.books.drift == 0
 
