@@ -9,7 +9,8 @@
 # pip.conf then names the certificate as `cert = /run/secrets/ca`.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-bookworm
 
-# --- What is to be installed, as two lists: from the extras of the image's processes, and for building the wheel.
+# --- What is to be installed, as two lists: from the extras of the image's processes, and for building the wheel: the
+# backend, and a C compiler for the limiter's lanes (Python's slim images have none).
 FROM ${PYTHON_IMAGE} AS requirements
 COPY pyproject.toml /requirements/
 RUN python3 -c "import tomllib; \
@@ -17,7 +18,7 @@ project = tomllib.load(open('/requirements/pyproject.toml', 'rb')); \
 extras = project['project']['optional-dependencies']; \
 runtime = project['project']['dependencies'] + [line for name in ('operator', 'limiter', 'store', 'download', 'cli') for line in extras[name]]; \
 open('/requirements/runtime.txt', 'w').write('\n'.join(runtime)); \
-open('/requirements/build.txt', 'w').write('\n'.join(project['build-system']['requires']))"
+open('/requirements/build.txt', 'w').write('\n'.join(project['build-system']['requires'] + project['dependency-groups']['native']))"
 
 # --- The dependencies, in a virtual environment without pip.
 FROM ${PYTHON_IMAGE} AS dependencies
@@ -47,12 +48,15 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,ta
 # --- Penstock itself, as a wheel installed into a tree of its own, and a look whether all of it loads.
 FROM dependencies AS package
 COPY pyproject.toml README.md LICENSE /source/
+COPY hatch_build.py /source/
+COPY scripts/native.py /source/scripts/
 COPY operator /source/operator
 RUN cd /source && /tools/bin/python -m hatchling build -t wheel -d /wheel > /dev/null && \
     /tools/bin/pip --python /opt/penstock/bin/python install --quiet --no-compile --no-warn-script-location --no-index --no-deps --root /package /wheel/*.whl && \
     /opt/penstock/bin/python -m compileall -q --invalidation-mode unchecked-hash /package/opt/penstock/lib && \
     cp -a /package/opt/penstock/. /opt/penstock/ && \
-    /opt/penstock/bin/python -c "import importlib, pkgutil, penstock; \
+    /opt/penstock/bin/python -c "import importlib, pkgutil, select, penstock, penstock.limiter.nativelanes as native; \
+native.NativeLanes(select.epoll()); \
 [importlib.import_module(module.name) for module in pkgutil.walk_packages(penstock.__path__, 'penstock.') \
  if not module.name.endswith('__main__')]"
 

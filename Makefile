@@ -8,6 +8,7 @@ ifeq ($(VENV),)
   $(error no Python environment, see above: this needs python3, 3.11 or newer)
 endif
 PYTHON := $(VENV)/bin/python
+LANES := operator/penstock/limiter/liblanes.so.1
 CLUSTER ?= local
 ARGS ?=
 JOBS ?= 3
@@ -20,10 +21,13 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: env
-env: $(VENV)/complete ## Make the Python environment
+env: $(VENV)/complete $(LANES) ## Make the Python environment, and compile the limiter's lanes
 
 $(VENV)/complete:
 	@python3 scripts/environment.py create
+
+$(LANES): operator/penstock/limiter/lanes.c scripts/native.py | $(VENV)/complete
+	@$(PYTHON) scripts/native.py --install-compiler
 
 ##@ See it
 

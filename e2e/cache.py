@@ -31,7 +31,7 @@ def digest(*parts: str | bytes | Path) -> str:
 
     Args:
         parts: Text and bytes count as themselves; a `Path` counts as the contents of that file, or of every file below
-            that folder with its relative name (compiled Python files left out).
+            that folder with its relative name (what is compiled left out).
     """
     total = hashlib.sha256()
     for part in parts:
@@ -48,7 +48,7 @@ def _chunks(part: str | bytes | Path) -> Iterator[bytes]:
         yield part
     elif part.is_dir():
         for path in sorted(part.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and not path.name.endswith(".so.1") and "__pycache__" not in path.parts:
                 yield str(path.relative_to(part)).encode()
                 yield path.read_bytes()
     else:

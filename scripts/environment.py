@@ -34,8 +34,11 @@ def extras() -> dict[str, list[str]]:
 
 
 def requirements() -> list[str]:
-    """Return every requirement of the extras and dependency groups in pyproject.toml."""
-    groups = _project()["dependency-groups"].values()
+    """Return every requirement of the extras and dependency groups in pyproject.toml, but a C compiler.
+
+    Most machines have one; the others get theirs when something is compiled (`native.py`).
+    """
+    groups = [lines for name, lines in _project()["dependency-groups"].items() if name != "native"]
     return [one for lines in (*extras().values(), *groups) for one in lines]
 
 

@@ -10,7 +10,10 @@ from e2e.images import archive, base, buildah
 from e2e.images.repository import REPOSITORY
 
 # All that the Dockerfile copies, and what decides how.
-SOURCES = (".dockerignore", "Dockerfile", "LICENSE", "README.md", "constraints.txt", "operator", "pyproject.toml")
+SOURCES = (
+    ".dockerignore", "Dockerfile", "LICENSE", "README.md", "constraints.txt", "hatch_build.py", "operator",
+    "pyproject.toml", "scripts/native.py",
+)  # fmt: skip
 KEPT_BUILDS = 3
 
 

@@ -14,6 +14,7 @@ def repository(tmp_path):
         if source.is_dir():
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
             shutil.copy(source, tmp_path / name)
     return tmp_path
 
@@ -35,7 +36,15 @@ def test_the_tag_changes_with_the_base(repository, monkeypatch):
     assert penstock.source_key(repository) != before
 
 
-@pytest.mark.parametrize("name", ["Makefile", "tests/test_x.py", "operator/penstock/__pycache__/x.cpython-311.pyc"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Makefile",
+        "tests/test_x.py",
+        "operator/penstock/__pycache__/x.cpython-311.pyc",
+        "operator/penstock/limiter/liblanes.so.1",
+    ],
+)
 def test_the_tag_stays_when_other_files_change(repository, name):
     before = penstock.source_key(repository)
     (repository / name).parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from e2e.redisserver import RedisServer
 from penstock.api.engine import EngineType
 from penstock.api.replica import ReplicaSettings
 from penstock.engines.engine import for_type
+from penstock.limiter.lanes import PythonLanes
 from penstock.limiter.limiter import Limiter
 from penstock.limiter.loop import Loop
+from penstock.limiter.nativelanes import NativeLanes
 from penstock.limiter.service import Times
 
 TOKEN = "the-drain-token"
@@ -316,7 +319,9 @@ class Rig:
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], object]]:
-    """Run on the loop that serves in production."""
+    """Run on the loop that serves in production; what is about lanes runs on both kinds of them."""
+    if item.path.name == "test_selector.py":
+        return {"native": partial(Loop, lanes=NativeLanes), "python": partial(Loop, lanes=PythonLanes)}
     return {"limiter": Loop}
 
 

@@ -10,11 +10,14 @@ number cannot become another connection's, and events for it that are still in t
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import Callable
 from contextvars import Context
 from typing import TypeVarTuple
 
+from penstock.limiter.lanes import Lanes
+from penstock.limiter.nativelanes import lanes_on
 from penstock.limiter.selector import DirectSelector
 
 Ts = TypeVarTuple("Ts")
@@ -27,8 +30,9 @@ class Loop(asyncio.SelectorEventLoop):
         direct: Watches the descriptors of connections.
     """
 
-    def __init__(self) -> None:
-        self.direct = DirectSelector(self._handler_failed)
+    def __init__(self, *, lanes: Callable[[select.epoll], Lanes] = lanes_on) -> None:
+        """Begin to run nothing; see `DirectSelector` for `lanes`."""
+        self.direct = DirectSelector(self._handler_failed, lanes=lanes)
         super().__init__(self.direct)
 
     def close_later(self, sock: socket.socket) -> None:
@@ -40,14 +44,15 @@ class Loop(asyncio.SelectorEventLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """See `asyncio.loop.call_soon`."""
-        self.direct.returns = True
+        self.direct.turn.returns = True
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """See `asyncio.loop.call_at`."""
-        self.direct.until = min(when, self.direct.until)
+        turn = self.direct.turn
+        turn.until = min(when, turn.until)
         return super().call_at(when, callback, *args, context=context)
 
     def _handler_failed(self, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Where the limiter waits for events, and where the pieces of token streams pass through.
+"""Where the limiter waits for events.
 
 Theory of operation. A turn of asyncio's loop costs more than what the limiter does with one piece of a stream: every
 event becomes a handle, is queued, and run. So the descriptors of connections never reach asyncio. Their handlers are
@@ -6,28 +6,34 @@ called inside `select`, where the loop waits for events anyway, and `select` doe
 something to do: one of its own descriptors is ready (they are in an epoll instance of their own, which is itself
 watched here), a timer is due, or somebody set `returns`.
 
-A token stream is the same small event over and over: one whole chunk has come, and goes on as it is. What this costs is
-less the steps than the memory they touch, because the kernel's work in between leaves none of it in the processor's
-caches. So for a stream that is *on a lane* the loop touches nothing of the stream: it reads from one descriptor, looks
-at the first and the last bytes, and writes to the other. Everything else is handed to the lane's owner. A lane can have
-a mark, without which a chunk is not passed on, nor one with several events: then the lane counts tokens, too.
+The pieces of token streams cost even less: they pass on lanes (`lanes`), which serve themselves while they wait.
 """
 
 from __future__ import annotations
 
-import os
 import select
 import selectors
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.limiter.framing import EVENT_CHUNK_END, EVENT_END, KNOWN_START_BYTES, WHOLE_CHUNKS
+from penstock.limiter.lanes import (
+    EVENT,
+    FAILED,
+    NOT_READ,
+    NOT_WHOLE,
+    NOT_WRITTEN,
+    OVER,
+    PARTLY_WRITTEN,
+    READ_BYTES,
+    READABLE,
+    WRITABLE,
+    Lanes,
+)
+from penstock.limiter.nativelanes import lanes_on
 
-READABLE = select.EPOLLIN
-WRITABLE = select.EPOLLOUT
-READ_BYTES = 64 * 1024
-BATCH_LIMIT = 256
+__all__ = ["READABLE", "READ_BYTES", "WRITABLE", "DirectSelector", "Lane"]
+
 FOREVER_SECONDS = 86_400.0  # a turn of asyncio's loop once a day for nothing is cheap
 
 Handler = Callable[[int], object]
@@ -54,70 +60,52 @@ class DirectSelector(selectors.EpollSelector):
     """asyncio's own selector, inside one that calls handlers.
 
     Attributes:
-        returns: Set to make `select` return after the batch.
-        until: When `select` returns in any case, by `time.monotonic`; it may be moved forward in the meantime.
-        lane_bytes: How many bytes all lanes have passed on.
+        turn: Tells when `select` returns: after the events of now when `turn.returns` is set, and in any case at
+            `turn.until`, which may be moved forward in the meantime.
     """
 
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        """Begin with nothing watched; `failed` is told what handlers and lanes raise."""
+    def __init__(
+        self, failed: Callable[[Exception], None], *, lanes: Callable[[select.epoll], Lanes] = lanes_on
+    ) -> None:
+        """Begin with nothing watched.
+
+        Args:
+            failed: Is told what handlers and owners of lanes raise.
+            lanes: Makes the lanes.
+        """
         super().__init__()
-        self.returns = False
-        self.until = 0.0
-        self.lane_bytes = 0
         self._failed = failed
         self._for_asyncio = False
         self._epoll = select.epoll()
+        self._lanes = lanes(self._epoll)
+        self.turn = self._lanes.turn
         # by descriptor number
         self._handlers: list[Handler] = []
-        self._targets: list[int] = []  # -1 without a lane
-        self._lanes: list[Lane | None] = []
-        self._marks: list[bytes | None] = []
-        self._chunks: list[int] = []
+        self._owners: list[Lane | None] = []
         self.watch(self.fileno(), READABLE, self._asyncio_is_ready)
+
+    @property
+    def lane_bytes(self) -> int:
+        """How many bytes all lanes have passed on."""
+        return self.turn.bytes
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve until there is something for asyncio to do, or `timeout` seconds have passed."""
-        clock, poll, read, write, whole = time.monotonic, self._epoll.poll, os.read, os.write, WHOLE_CHUNKS
-        handlers, targets, marks, chunks = self._handlers, self._targets, self._marks, self._chunks
-        left = FOREVER_SECONDS if timeout is None else max(timeout, 0)
-        self.until = clock() + left
-        self.returns = self._for_asyncio = False
-        while True:
-            for number, events in poll(left, BATCH_LIMIT):
-                target = targets[number]
-                try:
-                    if target < 0 or events != READABLE:
-                        handlers[number](events)
-                        continue
-                    try:
-                        data = read(number, READ_BYTES)
-                    except OSError as error:
-                        self._lane(number).not_read(error)
-                        continue
-                    size = len(data)
-                    if whole.get(data[:KNOWN_START_BYTES]) != size or data[-4:] != EVENT_CHUNK_END:
-                        self._lane(number).not_whole(data)
-                        continue
-                    mark = marks[number]
-                    if mark is not None:
-                        if data.find(EVENT_END) != size - len(EVENT_CHUNK_END) or mark not in data:
-                            self._lane(number).not_whole(data)
-                            continue
-                        chunks[number] += 1
-                    self.lane_bytes += size
-                    try:
-                        sent = write(target, data)
-                    except OSError as error:
-                        self._lane(number).not_written(data, error)
-                        continue
-                    if sent != size:
-                        self._lane(number).partly_written(data[sent:])
-                except Exception as error:
-                    self._failed(error)
-            left = self.until - clock()
-            if self.returns or left <= 0:
-                return super().select(0) if self._for_asyncio else []
+        turn, next_one, handlers = self.turn, self._lanes.next, self._handlers
+        turn.until = time.monotonic() + (FOREVER_SECONDS if timeout is None else max(timeout, 0))
+        turn.returns = self._for_asyncio = False
+        turn.fresh = True
+        while (what := next_one()) != OVER:
+            if what == FAILED:
+                raise self._lanes.error()
+            try:
+                if what == EVENT:
+                    handlers[turn.number](turn.events)
+                else:
+                    self._tell_owner(what, turn.number)
+            except Exception as error:
+                self._failed(error)
+        return super().select(0) if self._for_asyncio else []
 
     def watch(self, number: int, events: int, handler: Handler) -> None:
         """Call `handler` whenever any of `events` is so, or the connection is broken.
@@ -128,10 +116,7 @@ class DirectSelector(selectors.EpollSelector):
         missing = number + 1 - len(handlers)
         if missing > 0:
             handlers.extend([_nobody] * missing)
-            self._targets.extend([-1] * missing)
-            self._lanes.extend([None] * missing)
-            self._marks.extend([None] * missing)
-            self._chunks.extend([0] * missing)
+            self._owners.extend([None] * missing)
         if handlers[number] is _nobody:
             self._epoll.register(number, events)
         else:
@@ -149,31 +134,35 @@ class DirectSelector(selectors.EpollSelector):
 
         With a mark only chunks of one event with it are passed on, and they are counted.
         """
-        self._targets[number] = target
-        self._lanes[number] = lane
-        self._marks[number] = mark
-        self._chunks[number] = 0
+        self._lanes.open(number, target, mark)
+        self._owners[number] = lane
 
     def close_lane(self, number: int) -> int:
         """Pass nothing on any more, and return how many marked chunks were; harmless without a lane."""
-        if number >= len(self._targets):
-            return 0
-        self._targets[number] = -1
-        self._lanes[number] = None
-        return self._chunks[number]
+        if number < len(self._owners):
+            self._owners[number] = None
+        return self._lanes.close(number)
 
     def close(self) -> None:
         """Close both epoll instances."""
+        self._lanes.end()
         self._epoll.close()
         super().close()
 
-    def _lane(self, number: int) -> Lane:
-        lane = self._lanes[number]
-        assert lane is not None  # noqa: S101 - it has a target
-        return lane
+    def _tell_owner(self, what: int, number: int) -> None:
+        lanes, owner = self._lanes, self._owners[number]
+        assert owner is not None  # noqa: S101 - it has a lane
+        if what == NOT_WHOLE:
+            owner.not_whole(lanes.read())
+        elif what == NOT_READ:
+            owner.not_read(lanes.error())
+        elif what == NOT_WRITTEN:
+            owner.not_written(lanes.read(), lanes.error())
+        elif what == PARTLY_WRITTEN:
+            owner.partly_written(lanes.unwritten())
 
     def _asyncio_is_ready(self, _events: int) -> None:
-        self._for_asyncio = self.returns = True
+        self._for_asyncio = self.turn.returns = True
 
 
 def _nobody(_events: int) -> None:
