@@ -147,14 +147,14 @@ def test_the_end_of_the_input_is_handed_back_as_nothing(bench: Bench) -> None:
 
 def test_with_a_mark_only_single_events_with_it_pass_and_are_counted(bench: Bench) -> None:
     marked, plain = chunk(b"data: %b\n\n" % MARK), chunk(b"data: other\n\n")
-    two = chunk(b"data: %b\n\n" % MARK * 2)
-    ChunkScanner().feed(marked + plain + two)
+    two, mixed = chunk(b"data: %b\n\n" % MARK * 2), chunk(b"data: usage\r\n\r\ndata: %b\n\n" % MARK)
+    ChunkScanner().feed(marked + plain + two + mixed)
     bench.open(MARK)
     seen = []
-    for data in (marked, plain, marked, two):
+    for data in (marked, plain, marked, two, mixed):
         bench.engine.send(data)
         seen.append(bench.next())
-    assert seen == [OVER, NOT_WHOLE, OVER, NOT_WHOLE]
+    assert seen == [OVER, NOT_WHOLE, OVER, NOT_WHOLE, NOT_WHOLE]
     assert bench.arrived() == marked * 2
     assert bench.lanes.close(bench.source.fileno()) == 2
     bench.open(MARK)
@@ -273,7 +273,11 @@ def test_lanes_that_have_ended_can_still_be_told_to_return(bench: Bench) -> None
 
 
 sizes = st.integers(min_value=0, max_value=4_200)
-payloads = st.builds(lambda size, end: b"d" * size + end, sizes, st.sampled_from([b"\n\n", b"\n", MARK + b"\n\n", b""]))
+payloads = st.builds(
+    lambda size, end: b"d" * size + end,
+    sizes,
+    st.sampled_from([b"\n\n", b"\n", MARK + b"\n\n", b"\r\n\r\n" + MARK + b"\n\n", b""]),
+)
 frames = payloads.filter(bool).map(chunk)
 reads = st.one_of(
     frames,

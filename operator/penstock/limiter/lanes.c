@@ -104,9 +104,10 @@ static int is_whole(const unsigned char *data, int length) {
          !memcmp(data + length - 4, "\n\n\r\n", 4);
 }
 
-/* Does the only event of a whole chunk have the lane's mark? */
+/* Does a whole chunk have one event, and that the lane's mark? A CR in the payload may end another event. */
 static int is_marked(const struct lane *lane, const unsigned char *data, int length) {
-  const unsigned char *end = data + length - 4, *at = data;
+  const unsigned char *end = data + length - 4, *at = memchr(data, '\n', (size_t)length);
+  if (memchr(at, '\r', (size_t)(end - at))) return 0;
   /* Line ends are few, so looking for one by one is cheaper than for two in a row. */
   while (at != end && (at = memchr(at, '\n', (size_t)(end + 1 - at))) && at != end) {
     if (at[1] == '\n') return 0;

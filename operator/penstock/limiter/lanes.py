@@ -42,6 +42,8 @@ READABLE = select.EPOLLIN
 WRITABLE = select.EPOLLOUT
 READ_BYTES = 64 * 1024
 BATCH_LIMIT = 256
+FRAME_RETURNS = 2
+"""How many CR the frame of a chunk has; one in its payload may end another event."""
 
 OVER, EVENT, NOT_WHOLE, NOT_READ, NOT_WRITTEN, PARTLY_WRITTEN, FAILED = range(7)
 
@@ -159,7 +161,8 @@ class PythonLanes:
                 if WHOLE_CHUNKS.get(data[:KNOWN_START_BYTES]) != size or data[-4:] != EVENT_CHUNK_END:
                     return NOT_WHOLE
                 if mark is not None:
-                    if data.find(EVENT_END) != size - len(EVENT_CHUNK_END) or mark not in data:
+                    alone = data.find(EVENT_END) == size - len(EVENT_CHUNK_END) and data.count(b"\r") == FRAME_RETURNS
+                    if not alone or mark not in data:
                         return NOT_WHOLE
                     self._chunks[number] += 1
                 turn.bytes += size
