@@ -84,6 +84,17 @@ def test_what_is_given_back_makes_it_idle_at_once():
     assert few.overruns == 0
 
 
+def test_one_that_was_used_again_is_not_forgotten_when_it_would_have_been_idle():
+    few = accounts(2)
+    used_again = spent(few, "used again", 1, 0)
+    spent(few, "used again", 10, 5)
+    spent(few, "idle", 1, 5)
+    spent(few, "new", 1, 12)
+    assert remembered(few, "used again") is used_again
+    assert remembered(few, "idle") is None
+    assert few.overruns == 0
+
+
 def test_one_that_was_dropped_may_still_be_closed():
     few = accounts(1)
     dropped = spend(few, "a", 1, 0)

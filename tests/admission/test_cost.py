@@ -15,7 +15,6 @@ from penstock.admission.cost import (
     TOKENS_PER_MESSAGE,
     CostModel,
     PromptSize,
-    vtc_cost,
 )
 
 LATIN = PromptSize(text_bytes=36_000)
@@ -59,7 +58,6 @@ def test_output_is_reserved_within_every_bound(
 
 
 def test_output_counts_twice_and_no_request_is_free() -> None:
-    assert vtc_cost(100, 10) == 120
     estimate = CostModel().estimate("m", PromptSize(token_ids=100), max_output_tokens=10)
     assert estimate.cost == 120
     assert CostModel().estimate("m", PromptSize(), max_output_tokens=0).cost == 1

@@ -266,7 +266,8 @@ class GateMachine(RuleBasedStateMachine):
         books, gate = self.gate.books, self.gate
         assert books.drift == 0
         assert gate.in_flight == self.used
-        assert gate.held_by_band == gate.in_flight_by_band == {name: self.in_flight(name) for name in self.names}
+        assert all(permit.counts for permit in self.permits)
+        assert all(gate.bands.names[permit.band] == known.band for permit, known in self.permits.items())
         assert gate.prefill_backlog == self.backlog
         assert gate.depth_by_band == {name: len(self.waits_in([name])) for name in self.names}
         assert gate.waiting_requests == sum(known.ask.requests for known in self.waiting.values())

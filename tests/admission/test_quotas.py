@@ -253,6 +253,19 @@ def test_a_quota_of_another_unit_starts_anew():
     assert remaining(some) == {"q": 100}
 
 
+def test_what_was_charged_is_seen_until_it_is_closed():
+    some = quotas(
+        limit("requests", 5, per=QuotaScope.TENANT),
+        limit("tokens", 100, QuotaUnit.TOKENS),
+        limit("own", 7, per=QuotaScope.REPLICA),
+    )
+    reservation = reserve(some, 1.0)
+    assert tuple(reservation.view(3.0)) == some.view("t", ADDRESS, 3.0)
+    reservation.settle(10, 20, now=4.0)
+    with pytest.raises(ReservationError):
+        reservation.view(5.0)
+
+
 def test_the_view_tells_what_the_headers_need():
     some = quotas(limit("q", 60, window_seconds=60, burst=30, per=QuotaScope.TENANT))
     passed(some, 10)

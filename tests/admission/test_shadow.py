@@ -92,7 +92,8 @@ class Pair:
         enforcing, shadow = self.enforcing, self.shadow
         assert shadow.books.shed == enforcing.books.shed
         assert shadow.depth_by_band == enforcing.depth_by_band
-        assert shadow.held_by_band == enforcing.held_by_band
+        assert all(shadowed.counts and shadowed.band == permit.band for permit, shadowed in self.running)
+        assert not any(shadowed.counts for shadowed in self.standing.values())
         assert shadow.prefill_backlog == enforcing.prefill_backlog
         assert shadow.wake_at() == enforcing.wake_at()
         assert shadow.books.asked == shadow.books.admitted == enforcing.books.asked
@@ -122,7 +123,7 @@ def test_what_should_be_refused_changes_nothing_for_others():
     assert {permit.would for permit in refused} == {Shed.QUEUE_FULL}
     first.finish(Outcome.SUCCESS, 1.0)
     assert gate.ask(request(), 1.0).would is None
-    assert (gate.in_flight, gate.held_by_band["interactive"]) == (6, 1)
+    assert (gate.in_flight, [permit.counts for permit in refused]) == (6, [False] * 5)
 
 
 def test_one_that_ends_before_its_turn_gives_its_place_up():
@@ -138,9 +139,10 @@ def test_one_that_ends_before_its_turn_gives_its_place_up():
 def test_from_shadow_to_enforcing_everything_in_flight_counts():
     gate = gate_of(2, queue_limit=1, shadow=True)
     permits = [gate.ask(request(prefill_tokens=10), 0.0) for _ in range(5)]
-    assert gate.held_by_band["interactive"] == 2
+    assert [permit.counts for permit in permits] == [True, True, False, False, False]
     gate.configure(gate.bands, queue_limit=1, shadow=False, now=1.0)
-    assert (gate.held_by_band["interactive"], gate.prefill_backlog, gate.depth) == (5, 50, 0)
+    assert all(permit.counts for permit in permits)
+    assert (gate.prefill_backlog, gate.depth) == (50, 0)
     waiting = gate.ask(request(), 1.0)
     assert isinstance(waiting, Waiting)
     for permit in permits[:3]:

@@ -22,7 +22,7 @@ def test_a_few_empty_lines_before_a_head_are_skipped(lines: int) -> None:
     intake = filled(b"\r\n" * lines + HEAD)
     assert intake.has_begun()
     assert intake.take_head() is not None
-    assert not intake
+    assert not intake.buffer
 
 
 @pytest.mark.parametrize("step", [1, 2, 100], ids=["byte by byte", "line by line", "at once"])
@@ -56,7 +56,7 @@ def test_what_comes_too_early_is_kept_up_to_a_limit() -> None:
     assert not intake.overrun
     intake.hold(b"x")
     assert intake.overrun
-    assert not intake
+    assert not intake.buffer
 
 
 def test_large_heads_take_memory_from_the_budget_and_give_it_back() -> None:
@@ -69,7 +69,7 @@ def test_large_heads_take_memory_from_the_budget_and_give_it_back() -> None:
     other.add(bytes(FREE_BYTES))
     with pytest.raises(Refused):
         other.add(b"x")
-    assert not other
+    assert not other.buffer
     assert intake.take_head() is not None
     assert budget.held_bytes == 0
     intake.add(b"x")
@@ -82,4 +82,4 @@ def test_without_memory_what_comes_too_early_is_dropped() -> None:
     intake = Intake(BodyBudget(FREE_BYTES))
     intake.hold(bytes(FREE_BYTES + 1))
     assert intake.overrun
-    assert not intake
+    assert not intake.buffer

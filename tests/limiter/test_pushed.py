@@ -245,14 +245,14 @@ async def test_the_share_survives_a_change_of_the_policy(replica) -> None:
 
 async def test_a_pushed_policy_wins_over_the_file_while_the_ttl_runs(replica, monkeypatch) -> None:
     await push(replica, made(replica, ttl=60, limits_of={"policy": policy(maximumBodyMebibytes=7)}))
-    assert replica.limiter.relay.maximum_body_mebibytes == 7
+    assert replica.limiter.relay.body_limit_bytes == 7 << 20
     assert (await state(replica))["policy"]["source"] == "push"
     replica.set_policy(maximumBodyMebibytes=3, trustedKeys=[KEY.public])  # what kubelet brings late
-    assert replica.limiter.relay.maximum_body_mebibytes == 7
+    assert replica.limiter.relay.body_limit_bytes == 7 << 20
     later = replica.limiter.pushes._now() + 61
     monkeypatch.setattr(replica.limiter.pushes, "_now", lambda: later)
     replica.limiter.refresh_policy()
-    assert replica.limiter.relay.maximum_body_mebibytes == 3
+    assert replica.limiter.relay.body_limit_bytes == 3 << 20
     shown = await state(replica)
     assert (shown["policy"]["source"], shown["pushed"]["standing"]) == ("file", "held")
 
@@ -260,7 +260,7 @@ async def test_a_pushed_policy_wins_over_the_file_while_the_ttl_runs(replica, mo
 async def test_a_push_without_a_policy_gives_the_file_back(replica) -> None:
     await push(replica, made(replica, 1, 1, limits_of={"policy": policy(maximumBodyMebibytes=7)}))
     await push(replica, made(replica, 1, 2))
-    assert replica.limiter.relay.maximum_body_mebibytes == 1
+    assert replica.limiter.relay.body_limit_bytes == 1 << 20
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 5000, '{"replicas": 0}'], ids=["no JSON", "deep", "out of range"])
@@ -268,7 +268,7 @@ async def test_a_pushed_policy_that_is_not_valid_leaves_the_file_in_force_with_t
     reply = await push(replica, made(replica, limits_of={"policy": text}))
     assert reply.status == 200
     assert "not valid" in json.loads(reply.body)["message"]
-    assert replica.limiter.relay.maximum_body_mebibytes == 1
+    assert replica.limiter.relay.body_limit_bytes == 1 << 20
     assert replica.limiter.admission.charges.quotas.share == 0.25
 
 

@@ -119,7 +119,7 @@ class Replica:
         request.feed(body, limit_bytes=10**6)
         client = Client()
         try:
-            visit = self.admission.admit(request, ROUTE, self.admission.identify(head, "10.0.0.1"))
+            visit = self.admission.admit(request, ROUTE, self.admission.reception.identify(head, "10.0.0.1"))
         except Refused as refused:
             client.refuse(refused)
             return client

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from penstock.admission.fixedwindow import FixedWindow
 from penstock.admission.leakybucket import LeakyBucket
@@ -25,7 +27,7 @@ QuotasOf = Callable[[str], Sequence[RateLimit]]
 """Gives the quotas of a holder by its name."""
 
 
-class Use(NamedTuple):
+class Use(msgspec.Struct, frozen=True, gc=False):
     """What a request takes; a connection takes one of `requests`."""
 
     requests: int

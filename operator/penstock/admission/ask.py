@@ -18,6 +18,8 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from penstock.admission.permit import PermitError
 
 if TYPE_CHECKING:
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from penstock.admission.shed import Shed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request that wants to go to the engine.
 
     Attributes:

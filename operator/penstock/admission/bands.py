@@ -20,34 +20,36 @@ class can run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
+from enum import Enum
 from typing import NamedTuple
 
 from penstock.api.admission import NORMAL, PriorityClass
 
 
 class Verdict(Enum):
-    """Whether a request may enter now."""
+    """Whether a request may enter now.
 
-    ENTER = auto()
+    Attributes:
+        admits: Whether it may.
+    """
+
+    ENTER = "enter", True
     """Yes."""
 
-    BULKHEAD = auto()
+    BULKHEAD = "bulkhead", True
     """Yes, into what is reserved for its own band."""
 
-    CEILING = auto()
+    CEILING = "ceiling", False
     """No: its band is at its ceiling. Others may enter what is reserved for them."""
 
-    PACED = auto()
+    PACED = "paced", False
     """No: there is room, and R lets the next one go later. Nothing below it may enter first."""
 
-    FULL = auto()
+    FULL = "full", False
     """No: there is no room. Nothing below it may enter first."""
 
-    @property
-    def admits(self) -> bool:
-        """Whether the request may enter."""
-        return self is Verdict.ENTER or self is Verdict.BULKHEAD
+    def __init__(self, _word: str, admits: bool) -> None:
+        self.admits = admits
 
 
 class Room(NamedTuple):
@@ -102,7 +104,12 @@ class Bands:
 
     def room(self, band: int, in_flight_by_band: Sequence[int], limit: int) -> Room:
         """Return how many requests a band may still take."""
-        self._divide(limit)
+        return Room(*self._room(band, in_flight_by_band, limit))
+
+    def _room(self, band: int, in_flight_by_band: Sequence[int], limit: int) -> tuple[int, int, int]:
+        if limit != self._limit:
+            self._limit = limit
+            self._ceilings, self._reserves = parts(self.classes, limit)
         reserves = self._reserves
         used = kept = beside = 0
         for index, in_flight in enumerate(in_flight_by_band):
@@ -112,17 +119,13 @@ class Bands:
                 kept += reserve - in_flight
             elif index > band:
                 beside += min(reserve, in_flight)
-        return Room(
-            free=limit - used - kept,
-            ceiling=self._ceilings[band] - (used - beside),
-            reserve=reserves[band] - in_flight_by_band[band],
-        )
+        return limit - used - kept, self._ceilings[band] - (used - beside), reserves[band] - in_flight_by_band[band]
 
     def verdict(self, band: int, in_flight_by_band: Sequence[int], limit: int, requests: int = 1) -> Verdict:
         """Return whether one ask for so many requests may enter now, and what holds it if not."""
         if not any(in_flight_by_band):
             return Verdict.ENTER
-        free, ceiling, reserve = self.room(band, in_flight_by_band, limit)
+        free, ceiling, reserve = self._room(band, in_flight_by_band, limit)
         if requests > free:
             return Verdict.FULL
         if requests <= reserve:
@@ -131,13 +134,6 @@ class Bands:
             return Verdict.ENTER
         # One that is above its ceiling by itself waits for an idle engine: nothing may keep that busy.
         return Verdict.CEILING if requests <= self._ceilings[band] else Verdict.FULL
-
-    def _divide(self, limit: int) -> None:
-        """Compute the parts of a limit, unless they are those of the last one."""
-        if limit == self._limit:
-            return
-        self._limit = limit
-        self._ceilings, self._reserves = parts(self.classes, limit)
 
 
 def parts(classes: Iterable[PriorityClass], limit: int) -> tuple[list[int], list[int]]:

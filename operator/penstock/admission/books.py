@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.admission.ask import Ask
-from penstock.admission.permit import Outcome, Permit
+from penstock.admission.permit import Outcome
 from penstock.admission.shed import Shed
 
 
@@ -47,18 +46,3 @@ class Books:
     def drift(self) -> int:
         """How far `admitted` is from `finished + cancelled + in_flight`; 0 unless there is a defect."""
         return self.admitted - sum(self.finished.values()) - self.cancelled - self.in_flight
-
-    def note_admitted(self, ask: Ask) -> None:
-        """A permit went out."""
-        self.admitted += ask.requests
-        self.in_flight += ask.requests
-        if ask.retry:
-            self.retries += ask.requests
-
-    def note_returned(self, permit: Permit, outcome: Outcome | None) -> None:
-        """A permit came back; without an outcome it was cancelled."""
-        self.in_flight -= permit.requests
-        if outcome is None:
-            self.cancelled += permit.requests
-        else:
-            self.finished[outcome] += permit.requests

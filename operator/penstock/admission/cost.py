@@ -17,7 +17,7 @@ Cost in fair queueing is that of the virtual token counter (VTC, "Fairness in Se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 BYTES_PER_TOKEN = 3.6
 WIDE_BYTES_PER_TOKEN = 2.5
@@ -47,8 +47,7 @@ OUTPUT_WEIGHT = 2.0
 _WIDE_CHARACTER_BYTES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptSize:
+class PromptSize(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How large a prompt is, as far as that can be seen without a tokenizer.
 
     Attributes:
@@ -83,8 +82,7 @@ class PromptSize:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True, gc=False):
     """What one request is expected to cost.
 
     Attributes:
@@ -104,12 +102,7 @@ class Estimate:
     @property
     def cost(self) -> float:
         """What the request counts in fair queueing, at least 1."""
-        return max(1.0, vtc_cost(self.prompt_tokens, self.output_tokens))
-
-
-def vtc_cost(prompt_tokens: int, output_tokens: int) -> float:
-    """Return the cost of tokens in fair queueing."""
-    return PROMPT_WEIGHT * prompt_tokens + OUTPUT_WEIGHT * output_tokens
+        return max(1.0, PROMPT_WEIGHT * self.prompt_tokens + OUTPUT_WEIGHT * self.output_tokens)
 
 
 class CostModel:
@@ -139,7 +132,9 @@ class CostModel:
         learned = self._models.get(model, self._others)
         ratio = learned.wide_ratio if prompt.wide else learned.ratio
         tokens = prompt.fixed_tokens + -int(-prompt.text_bytes // ratio)
-        bound = self._bound(tokens, max_output_tokens)
+        bound = LONGEST_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
+        if bound and self.context_tokens is not None:
+            bound = min(bound, max(1, self.context_tokens - tokens))
         return Estimate(model, prompt, sequences, tokens, sequences * min(bound, round(learned.output.tokens)))
 
     def observe(self, estimate: Estimate, *, prompt_tokens: int, output_tokens: int) -> None:
@@ -161,13 +156,6 @@ class CostModel:
             learned.follow(prompt.text_bytes, text_tokens, wide=prompt.wide)
         if output_tokens > 0:
             learned.output.follow(output_tokens / estimate.sequences)
-
-    def _bound(self, prompt_tokens: int, max_output_tokens: int | None) -> int:
-        """Return the most tokens one answer may have."""
-        bound = LONGEST_OUTPUT_TOKENS if max_output_tokens is None else max_output_tokens
-        if self.context_tokens is not None:
-            bound = min(bound, max(1, self.context_tokens - prompt_tokens)) if bound else 0
-        return bound
 
 
 class _Learned:

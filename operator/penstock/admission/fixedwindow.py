@@ -19,16 +19,18 @@ from collections.abc import Sequence
 from penstock.admission.meter import (
     NEVER,
     PASS,
+    TICKS_PER_SECOND,
     UNITS_PER_TOKEN,
     Allowance,
     Check,
+    Standing,
     ceil_div,
     seconds_until,
     ticks,
 )
 
 
-class FixedWindow:
+class FixedWindow(Standing):
     """A `Meter` that counts from one full window to the next."""
 
     __slots__ = ("_at", "_begins", "_debt", "_length", "_limit", "_used", "allowance")
@@ -69,16 +71,12 @@ class FixedWindow:
         self._roll(now)
         return ceil_div(self._used + self._debt, UNITS_PER_TOKEN)
 
-    def remaining(self, now: float) -> int:
+    def standing(self, now: float) -> tuple[int, float]:
         """See `Meter`."""
         self._roll(now)
         counted = self._used + self._debt
-        return max((self._limit - counted) // UNITS_PER_TOKEN, 0 if counted else 1)
-
-    def reset_seconds(self, now: float) -> float:
-        """See `Meter`."""
-        self._roll(now)
-        return self._wait(0) if self._used + self._debt else 0.0
+        remaining = max((self._limit - counted) // UNITS_PER_TOKEN, 0 if counted else 1)
+        return remaining, self._wait(0) if counted else 0.0
 
     def reconfigure(self, allowance: Allowance, now: float) -> None:
         """See `Meter`: what is used counts in the window of now, however long it is from here on."""
@@ -104,7 +102,7 @@ class FixedWindow:
         self._debt -= fits
 
     def _roll(self, now: float) -> None:
-        at = ticks(now)
+        at = int(now * TICKS_PER_SECOND)
         if at <= self._at:
             return
         self._at = at

@@ -66,9 +66,11 @@ class Gate(GateState):
         band = self.bands.index(ask.band)
         if self._line.depth:
             self._expire(now)
-        if self._goes_at_once(ask, band, now):
+        verdict = self._verdict(ask, band, now)
+        if verdict.admits and (not self._line.depth or self._goes_first(verdict, band, now)):
             permit = self._admit(ask, band)
-            self.pace.take(ask.requests, now)
+            if self.pace.per_second is not None:
+                self.pace.take(ask.requests, now)
             self._watch(now)
             return permit
         shed = self._refusal(ask, band, now)
@@ -165,7 +167,12 @@ class Gate(GateState):
     def take_back(self, permit: Permit, outcome: Outcome | None, now: float) -> None:
         """Take a permit back; called by `Permit` only."""
         self._holdings.take_back(permit)
-        self.books.note_returned(permit, outcome)
+        books = self.books
+        books.in_flight -= permit.requests
+        if outcome is None:
+            books.cancelled += permit.requests
+        else:
+            books.finished[outcome] += permit.requests
         if permit.counts:
             self.waits.completions.add(permit.requests, now)
         else:
@@ -179,10 +186,8 @@ class Gate(GateState):
         self.books.left += waiting.ask.requests
         self._watch(now)
 
-    def _goes_at_once(self, ask: Ask, band: int, now: float) -> bool:
-        verdict = self._verdict(ask, band, now)
-        if not self._line.depth or not verdict.admits:
-            return verdict.admits
+    def _goes_first(self, verdict: Verdict, band: int, now: float) -> bool:
+        """Return whether none of those that wait goes before one that may enter with such a verdict."""
         if self._line.queues[band]:
             return False
         for higher in range(band):
@@ -200,7 +205,8 @@ class Gate(GateState):
             return Verdict.FULL
         verdict = self.bands.verdict(band, self._holdings.by_band, self.limit.value, ask.requests)
         # R holds whom there is room for, and then nothing below goes first either.
-        return Verdict.PACED if verdict.admits and self.pace.wait_seconds(ask.requests, now) else verdict
+        paced = self.pace.per_second is not None and verdict.admits
+        return Verdict.PACED if paced and self.pace.wait_seconds(ask.requests, now) else verdict
 
     def _refusal(self, ask: Ask, band: int, now: float) -> Shed | None:
         """Return why a request cannot wait; None when it has a place now, which another may have lost to it."""
@@ -231,11 +237,15 @@ class Gate(GateState):
         return max(seconds or 0.0, paced) + self.waits.prefill_seconds(ask.prefill_tokens, now)
 
     def _admit(self, ask: Ask, band: int, *, would: Waiting | Shed | None = None) -> Permit:
-        permit = Permit(self, band=band, requests=ask.requests, prefill_tokens=ask.prefill_tokens, would=would)
+        requests, books = ask.requests, self.books
+        permit = Permit(self, band=band, requests=requests, prefill_tokens=ask.prefill_tokens, would=would)
         self._holdings.permits.add(permit)
-        self.books.note_admitted(ask)
+        books.admitted += requests
+        books.in_flight += requests
+        if ask.retry:
+            books.retries += requests
         if would is None:
-            self._count(permit)
+            self._holdings.count(permit)
         return permit
 
     def _count(self, permit: Permit) -> None:

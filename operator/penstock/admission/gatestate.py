@@ -116,17 +116,6 @@ class GateState:
         return {name: len(queue) for name, queue in zip(self.bands.names, self._line.queues, strict=True)}
 
     @property
-    def held_by_band(self) -> dict[str, int]:
-        """The requests in flight that count against the limits, by class name: all of them, when enforcing."""
-        return dict(zip(self.bands.names, self._holdings.by_band, strict=True))
-
-    @property
-    def in_flight_by_band(self) -> dict[str, int]:
-        """The requests in flight by class name."""
-        names = self.bands.names
-        return dict(zip(names, self._holdings.requests(len(names)), strict=True))
-
-    @property
     def held_by(self) -> HeldBy:
         """What makes requests wait, as of the last `advance`."""
         if not self._line.depth:

@@ -48,10 +48,3 @@ class Holdings:
             permit.band = index[permit.band]
             if permit.counts:
                 self.by_band[permit.band] += permit.requests
-
-    def requests(self, bands: int) -> list[int]:
-        """Return all requests that are out, by band."""
-        found = [0] * bands
-        for permit in self.permits:
-            found[permit.band] += permit.requests
-        return found

@@ -26,13 +26,14 @@ from penstock.admission.meter import (
     UNITS_PER_TOKEN,
     Allowance,
     Check,
+    Standing,
     ceil_div,
     seconds_until,
     ticks,
 )
 
 
-class LeakyBucket:
+class LeakyBucket(Standing):
     """A `Meter` that spreads bursts out. It starts empty.
 
     The backlog is counted in units times the ticks of a window, so that each tick drains a whole number.
@@ -67,14 +68,11 @@ class LeakyBucket:
         """See `Meter`."""
         return ceil_div(self._leak(now), self._token)
 
-    def remaining(self, now: float) -> int:
+    def standing(self, now: float) -> tuple[int, float]:
         """See `Meter`."""
         backlog = self._leak(now)
-        return max((self._capacity - backlog) // self._token, 0 if backlog else 1)
-
-    def reset_seconds(self, now: float) -> float:
-        """See `Meter`."""
-        return seconds_until(ceil_div(self._leak(now), self._drain))
+        remaining = max((self._capacity - backlog) // self._token, 0 if backlog else 1)
+        return remaining, seconds_until(ceil_div(backlog, self._drain))
 
     def reconfigure(self, allowance: Allowance, now: float) -> None:
         """See `Meter`: the tokens that wait stay, and drain at the new pace."""
@@ -93,7 +91,7 @@ class LeakyBucket:
         self._capacity = allowance.capacity_units * allowance.window_ticks
 
     def _leak(self, now: float) -> int:
-        at = ticks(now)
+        at = int(now * TICKS_PER_SECOND)
         if at > self._at:
             self._backlog = max(0, self._backlog - (at - self._at) * self._drain)
             self._at = at

@@ -107,6 +107,9 @@ class Meter(Protocol):
     def used(self, now: float) -> int:
         """Return the tokens that are counted now, debt included, rounded up."""
 
+    def standing(self, now: float) -> tuple[int, float]:
+        """Return what is told of a meter in every answer: `remaining` and `reset_seconds`."""
+
     def remaining(self, now: float) -> int:
         """Return the largest cost that passes for certain now; at least 1 where nothing is counted."""
 
@@ -124,6 +127,24 @@ class Meter(Protocol):
         Raises:
             ValueError, IndexError: they are no such numbers.
         """
+
+
+class Standing:
+    """Each part of what `standing` tells, for those who want only one."""
+
+    __slots__ = ()
+
+    def standing(self, now: float) -> tuple[int, float]:
+        """See `Meter`."""
+        raise NotImplementedError
+
+    def remaining(self, now: float) -> int:
+        """See `Meter`."""
+        return self.standing(now)[0]
+
+    def reset_seconds(self, now: float) -> float:
+        """See `Meter`."""
+        return self.standing(now)[1]
 
 
 def ticks(now: float) -> int:

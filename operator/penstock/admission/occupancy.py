@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.admission.meter import NEVER, PASS, UNITS_PER_TOKEN, Allowance, Check
+from penstock.admission.meter import NEVER, PASS, UNITS_PER_TOKEN, Allowance, Check, Standing
 
 LOOK_AGAIN = Check(1.0)
 
 
-class Occupancy:
+class Occupancy(Standing):
     """A `Meter` of what is there now; algorithm, window and burst of its quota do not matter."""
 
     __slots__ = ("_there", "allowance")
@@ -40,13 +40,10 @@ class Occupancy:
         """See `Meter`."""
         return self._there
 
-    def remaining(self, now: float) -> int:  # noqa: ARG002
-        """See `Meter`."""
-        return max(self.allowance.limit_units // UNITS_PER_TOKEN - self._there, 0 if self._there else 1)
-
-    def reset_seconds(self, now: float) -> float:  # noqa: ARG002
-        """See `Meter`; nobody knows, so it is the time after which to look."""
-        return LOOK_AGAIN.wait_seconds if self._there else 0.0
+    def standing(self, now: float) -> tuple[int, float]:  # noqa: ARG002
+        """See `Meter`; nobody knows when there is room, so it is the time after which to look."""
+        remaining = max(self.allowance.limit_units // UNITS_PER_TOKEN - self._there, 0 if self._there else 1)
+        return remaining, LOOK_AGAIN.wait_seconds if self._there else 0.0
 
     def reconfigure(self, allowance: Allowance, now: float) -> None:  # noqa: ARG002
         """See `Meter`."""

@@ -92,7 +92,7 @@ class Permit:
         Raises:
             PermitError: it was returned before.
         """
-        self._take().take_back(self, outcome, now)
+        self._return(outcome, now)
 
     def cancel(self, now: float) -> None:
         """Return the permit of a request that ended before the engine ended it.
@@ -100,10 +100,10 @@ class Permit:
         Raises:
             PermitError: it was returned before.
         """
-        self._take().take_back(self, None, now)
+        self._return(None, now)
 
-    def _take(self) -> Issuer:
+    def _return(self, outcome: Outcome | None, now: float) -> None:
         issuer, self._issuer = self._issuer, None
         if issuer is None:
             raise PermitError("a permit was returned twice")
-        return issuer
+        issuer.take_back(self, outcome, now)

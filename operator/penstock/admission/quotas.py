@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.admission.account import Account, QuotasOf, Use
+from penstock.admission.account import Account, Counted, QuotasOf, Use
 from penstock.admission.accounts import MAXIMUM_ACCOUNTS, Accounts
 from penstock.admission.connected import Connected
 from penstock.admission.meter import PASS
@@ -103,19 +103,18 @@ class Quotas:
 
         Those that replicas share are left out without `shared`: then a store counts them.
         """
-        holders = self._holders(tenant, address, now) if shared else []
+        holders, applying = self._applying(tenant, address, now, shared=shared)
         use = Use(requests, prompt_tokens, output_tokens)
         charges = []
         delay_seconds = 0.0
         worst: Worst = None
-        for account in self._accounts(holders, shared=shared):
-            for counted in account.requests:
-                cost = counted.cost(use)
-                check = counted.meter.check(cost, now)
-                if check is not PASS:
-                    delay_seconds = max(delay_seconds, check.delay_seconds)
-                    worst = longer(worst, counted.quota, check)
-                charges.append((counted, cost))
+        for counted in applying:
+            cost = counted.cost(use)
+            check = counted.meter.check(cost, now)
+            if check is not PASS:
+                delay_seconds = max(delay_seconds, check.delay_seconds)
+                worst = longer(worst, counted.quota, check)
+            charges.append((counted, cost))
         if worst is not None:
             return refusal_of(worst, tuple(view_of(one.quota, one.meter, now) for one, _ in charges))
         for counted, cost in charges:
@@ -164,26 +163,24 @@ class Quotas:
 
     def view(self, tenant: str, address: str, now: float, *, shared: bool = True) -> tuple[QuotaView, ...]:
         """Return what is left of each quota that applies to the requests of a tenant from an address."""
-        holders = self._holders(tenant, address, now) if shared else []
-        return tuple(
-            view_of(counted.quota, counted.meter, now)
-            for account in self._accounts(holders, shared=shared)
-            for counted in account.requests
-        )
+        _, applying = self._applying(tenant, address, now, shared=shared)
+        return tuple(view_of(one.quota, one.meter, now) for one in applying)
 
-    def _accounts(self, holders: list[tuple[Accounts, Account]], *, shared: bool) -> list[Account]:
+    def _applying(
+        self, tenant: str, address: str, now: float, *, shared: bool
+    ) -> tuple[list[tuple[Accounts, Account]], list[Counted]]:
+        """Return the accounts that requests are counted in, besides those of all, and all they are counted against."""
+        holders: list[tuple[Accounts, Account]] = []
+        counted = [*self._replica.requests]
         if not shared:
-            return [self._replica]
-        return [self._replica, self._backend, *(account for _, account in holders)]
-
-    def _holders(self, tenant: str, address: str, now: float) -> list[tuple[Accounts, Account]]:
-        """Return the accounts that requests of a tenant from an address are counted in, besides those of all."""
-        holders = []
+            return holders, counted
+        counted += self._backend.requests
         for accounts, key in ((self._tenants, tenant), (self._addresses, address)):
             account = accounts.of(key, now)
             if account is not None and account.requests:
                 holders.append((accounts, account))
-        return holders
+                counted += account.requests
+        return holders, counted
 
     def _apply(self, now: float) -> None:
         scoped = self._quotas_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isinf
-from typing import NamedTuple
+
+import msgspec
 
 from penstock.admission.meter import Check, Meter
 from penstock.admission.shed import Shed
@@ -14,7 +15,7 @@ Worst = tuple[RateLimit, Check] | None
 """The quota that a request would have to wait for the longest, None while there is none."""
 
 
-class QuotaView(NamedTuple):
+class QuotaView(msgspec.Struct, frozen=True, gc=False):
     """One quota as a client sees it: who keeps to `remaining` and `reset_seconds` is not refused by it.
 
     Attributes:
@@ -70,5 +71,5 @@ def refusal_of(worst: tuple[RateLimit, Check], view: tuple[QuotaView, ...]) -> Q
 def view_of(quota: RateLimit, meter: Meter, now: float) -> QuotaView:
     """Return how a quota stands."""
     shown = meter.allowance.shown
-    remaining = min(shown, meter.remaining(now))
-    return QuotaView(quota.name, quota.unit, shown, remaining, meter.reset_seconds(now), quota.window_seconds)
+    remaining, reset_seconds = meter.standing(now)
+    return QuotaView(quota.name, quota.unit, shown, min(shown, remaining), reset_seconds, quota.window_seconds)

@@ -17,7 +17,8 @@ class Recent:
 
     def count(self, now: float) -> None:
         """Count one event."""
-        self._move(now)
+        if int(now) != self._second:
+            self._move(now)
         self._counts[self._second % WINDOW_SECONDS] += 1
         self._total += 1
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from penstock.admission.account import Account, Counted, Use
 from penstock.admission.accounts import Accounts
+from penstock.admission.quotaview import QuotaView, view_of
 
 
 class ReservationError(RuntimeError):
@@ -41,6 +42,19 @@ class Reservation:
         self._holders = holders
         self._use = use
         self._charged_at = now
+
+    def view(self, now: float) -> list[QuotaView]:
+        """Return what is left of each quota that was charged.
+
+        Raises:
+            ReservationError: it was settled or cancelled before.
+        """
+        if self._charges is None:
+            raise ReservationError("a reservation was looked at that is closed")
+        views = []
+        for counted, _ in self._charges:
+            views.append(view_of(counted.quota, counted.meter, now))
+        return views
 
     def settle(self, prompt_tokens: int, output_tokens: int, *, now: float) -> None:
         """Correct the estimate to what the engine has used.

@@ -24,9 +24,11 @@ from collections.abc import Sequence
 from penstock.admission.meter import (
     NEVER,
     PASS,
+    TICKS_PER_SECOND,
     UNITS_PER_TOKEN,
     Allowance,
     Check,
+    Standing,
     ceil_div,
     seconds_until,
     ticks,
@@ -112,7 +114,7 @@ class _Ring:
         return ahead.slice
 
 
-class SlidingWindow:
+class SlidingWindow(Standing):
     """A `Meter` that counts the last window at every moment."""
 
     __slots__ = ("_at", "_length", "_ring", "_slice_ends", "allowance")
@@ -163,16 +165,12 @@ class SlidingWindow:
         ring = self._slide(now)
         return ceil_div(ring.used + ring.debt, UNITS_PER_TOKEN)
 
-    def remaining(self, now: float) -> int:
+    def standing(self, now: float) -> tuple[int, float]:
         """See `Meter`."""
         ring = self._slide(now)
         counted = ring.used + ring.debt
-        return max((ring.limit - counted) // UNITS_PER_TOKEN, 0 if counted else 1)
-
-    def reset_seconds(self, now: float) -> float:
-        """See `Meter`."""
-        ring = self._slide(now)
-        return self._wait(0) if ring.used + ring.debt else 0.0
+        remaining = max((ring.limit - counted) // UNITS_PER_TOKEN, 0 if counted else 1)
+        return remaining, self._wait(0) if counted else 0.0
 
     def reconfigure(self, allowance: Allowance, now: float) -> None:
         """See `Meter`: slices stay; with another window all that counts is taken for used just now."""
@@ -198,7 +196,7 @@ class SlidingWindow:
         self._slice_ends = (ring.slice + 1) * self._length
 
     def _slide(self, now: float) -> _Ring:
-        at = ticks(now)
+        at = int(now * TICKS_PER_SECOND)
         if at > self._at:
             self._at = at
             if at >= self._slice_ends:

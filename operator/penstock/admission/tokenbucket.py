@@ -21,16 +21,18 @@ from collections.abc import Sequence
 from penstock.admission.meter import (
     NEVER,
     PASS,
+    TICKS_PER_SECOND,
     UNITS_PER_TOKEN,
     Allowance,
     Check,
+    Standing,
     ceil_div,
     seconds_until,
     ticks,
 )
 
 
-class TokenBucket:
+class TokenBucket(Standing):
     """A `Meter` whose room fills up evenly. It starts full.
 
     The level is counted in units times the ticks of a window, so that each tick adds a whole number.
@@ -66,14 +68,11 @@ class TokenBucket:
         """See `Meter`."""
         return ceil_div(self._capacity - self._fill(now), self._token)
 
-    def remaining(self, now: float) -> int:
+    def standing(self, now: float) -> tuple[int, float]:
         """See `Meter`."""
         level = self._fill(now)
-        return max(level // self._token, 1 if level == self._capacity else 0)
-
-    def reset_seconds(self, now: float) -> float:
-        """See `Meter`."""
-        return seconds_until(ceil_div(self._capacity - self._fill(now), self._gain))
+        remaining = max(level // self._token, 1 if level == self._capacity else 0)
+        return remaining, seconds_until(ceil_div(self._capacity - level, self._gain))
 
     def reconfigure(self, allowance: Allowance, now: float) -> None:
         """See `Meter`: the tokens in the bucket stay, as far as they fit; it is not filled."""
@@ -92,7 +91,7 @@ class TokenBucket:
         self._capacity = allowance.capacity_units * allowance.window_ticks
 
     def _fill(self, now: float) -> int:
-        at = ticks(now)
+        at = int(now * TICKS_PER_SECOND)
         if at > self._at:
             self._level = min(self._capacity, self._level + (at - self._at) * self._gain)
             self._at = at

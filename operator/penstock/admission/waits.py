@@ -22,11 +22,16 @@ MINIMUM_SECONDS = 1.0
 
 
 class Rate:
-    """What is done per second of a clock that can be stopped."""
+    """What is done per second of a clock that can be stopped.
 
-    __slots__ = ("_amount", "_mark", "_samples", "_seconds", "_since")
+    Attributes:
+        running: Whether the clock runs.
+    """
+
+    __slots__ = ("_amount", "_mark", "_samples", "_seconds", "_since", "running")
 
     def __init__(self) -> None:
+        self.running = False
         self._amount = 0.0
         self._seconds = 0.0
         self._samples = 0
@@ -37,8 +42,9 @@ class Rate:
 
     def run(self, now: float, *, running: bool) -> None:
         """Start or stop the clock."""
-        if running == (self._mark is not None):
+        if running == self.running:
             return
+        self.running = running
         self._since = self._silence(now)
         self._mark = now if running else None
 
@@ -81,8 +87,10 @@ class Waits:
 
     def watch(self, now: float, *, waiting: bool, prefilling: bool) -> None:
         """Say whether requests wait and whether prompts are being worked off, from now on."""
-        self.completions.run(now, running=waiting)
-        self.prefill.run(now, running=prefilling)
+        if waiting is not self.completions.running:
+            self.completions.run(now, running=waiting)
+        if prefilling is not self.prefill.running:
+            self.prefill.run(now, running=prefilling)
 
     def predicted_seconds(self, position: int, tokens_ahead: int, now: float) -> float | None:
         """Return how long a request would wait, None while that is unknown.

@@ -30,7 +30,7 @@ from penstock.admission.shed import Shed
 from penstock.api.admission import AdmissionMode, AdmissionPolicy
 from penstock.api.policy import Policy
 from penstock.limiter import reading
-from penstock.limiter.asking import Found
+from penstock.limiter.asking import Asking, Found
 from penstock.limiter.concurrency import Engine, bounds
 from penstock.limiter.decisions import Decisions
 from penstock.limiter.firsttoken import FirstTokens
@@ -60,6 +60,7 @@ class Admission:
     Attributes:
         decisions, gate, room, toll, reception: The parts.
         shed, charges, store, costs, retries, keys: Parts of these that others need.
+        now: Returns the time by the clock of all decisions.
         recently_shed: Requests refused for load.
         first_tokens: How long streams took to begin.
         lingering: Permits whose clients have left; None for an engine that frees their places at once.
@@ -75,7 +76,7 @@ class Admission:
         backend_uid: str = "",
         store_url_path: str | None = None,
     ) -> None:
-        self._loop = loop
+        self.now = loop.time
         self._engine = engine
         self._policy = policy = AdmissionPolicy()
         self._bounds = limit = bounds(policy.concurrency, engine)
@@ -99,15 +100,11 @@ class Admission:
         """What is done with decisions."""
         return self.decisions.mode
 
-    def now(self) -> float:
-        """Return the time by the clock of all decisions."""
-        return self._loop.time()
-
     def configure(self, policy: Policy) -> None:
         """Put a policy in force; what runs, waits or was counted is kept."""
         now = self.now()
         self._policy = admission = policy.admission
-        self.decisions.mode = admission.mode
+        self.decisions.follow(admission.mode)
         self._set_bounds()
         self.gate.configure(
             Bands(admission.classes),
@@ -150,23 +147,15 @@ class Admission:
             return None
         return self.toll.connect(self.reception.address_of(peer))
 
-    def identify(self, head: RequestHead, peer: str) -> Identity:
-        """Say who calls.
-
-        Raises:
-            Refused: nobody that is let in.
-        """
-        return self.reception.identify(head, peer)
-
-    def expect(self, caller: Identity, head: RequestHead, *, body_bytes: int, route: Route) -> None:
+    def expect(self, caller: Identity, head: RequestHead, *, route: Route) -> None:
         """Look ahead for a request whose large body is still to come.
 
         Raises:
             Refused: it would be refused whatever the body says.
         """
-        if body_bytes > EARLY_BODY_BYTES and self.decisions.enforced:
+        if self.decisions.enforced:
             visit = self.reception.visit(head, caller, Wish(kind=Kind.COUNT, max_output_tokens=0), route)
-            self.toll.pay(visit, here=True)
+            self.toll.pay(visit, visit.since, here=True)
             visit.refund()
 
     def admit(self, request: Request, route: Route, caller: Identity) -> Visit:
@@ -177,7 +166,7 @@ class Admission:
         """
         if self.decisions.disabled:
             visit = self.reception.visit(request.head, caller, reading.unread(route), route)
-            self._ask(visit)
+            self._ask(visit, visit.since)
             return visit
         body = request.whole_body()
         visit = self.reception.read(request.head, caller, route, body)
@@ -185,16 +174,16 @@ class Admission:
         amended = reading.asking_for_usage(visit.wish, body) if self.charges.count_tokens else None
         try:
             self.reception.check(visit, request.head, refusal=self._refusal)
-            self.toll.pay(visit)
+            self.toll.pay(visit, visit.since)
         except Refused:
-            self.retries.unanswered(visit.mark, self.now())
+            self.retries.unanswered(visit.mark, visit.since)
             raise
         try:
             if amended is not None:
                 visit.add_usage = True
                 request.replace_body(amended)
-            if visit.asking is None:
-                self._charged(visit)
+            if not isinstance(visit.reservation, Asking):
+                self._charged(visit, visit.since)
         except BaseException:
             visit.refund()
             raise
@@ -212,11 +201,6 @@ class Admission:
         else:
             self.room.delay(turn, visit.delay_seconds, self._ask_late)
 
-    def went_in(self, visit: Visit) -> None:
-        """A visit has its permit."""
-        if visit.would is None:
-            self.retries.admitted(self.now(), retry=visit.retry)
-
     # ---- inside
 
     def _set_bounds(self) -> None:
@@ -233,26 +217,27 @@ class Admission:
             turn.visit.waiting = None
             if turn.visit.asking is not None:
                 turn.visit.refund()
-            self._ask(turn.visit)
+            self._ask(turn.visit, self.now())
             turn.granted()
 
-    def _charged(self, visit: Visit) -> None:
+    def _charged(self, visit: Visit, now: float) -> None:
         """Go on with a request that its quotas let pass.
 
         Raises:
             Refused: the gate does not.
         """
-        if self.decisions.enforced:
-            visit.fields = self.toll.fields(visit)
-        if not visit.delay_seconds or not self.decisions.enforced:
-            self._ask(visit)
+        held, enforced = visit.reservation, self.decisions.enforced
+        if enforced:
+            visit.fields = self.charges.fields(visit.caller, held, dialect=visit.dialect, now=now)
+        if held is None or not held.delay_seconds or not enforced:
+            self._ask(visit, now)
 
     def _answered(self, turn: Turn, found: Found) -> None:
         """Go on with a request that asked the store."""
         self.room.release(turn)
         try:
             self.toll.conclude(turn.visit, found)
-            self._charged(turn.visit)
+            self._charged(turn.visit, self.now())
         except Refused as refused:
             turn.visit.give_up()
             turn.refused(refused)
@@ -266,20 +251,19 @@ class Admission:
         else:
             self.wait(turn)
 
-    def _ask(self, visit: Visit) -> None:
+    def _ask(self, visit: Visit, now: float) -> None:
         """Ask the gate; gives the visit a permit or a place in the queue.
 
         Raises:
             Refused: neither is to be had; the visit is over.
         """
-        now = self.now()
         ask = visit.ask(now)
         decision = self.gate.ask(ask, now) if visit.would is None else self.gate.pass_by(ask, visit.would)
         if isinstance(decision, Permit):
             if isinstance(decision.would, Shed):
                 visit.would = decision.would
                 visit.refund()  # if it had been refused in earnest, it would have cost nothing
-            visit.granted(decision)
+            visit.granted(decision, now)
         elif isinstance(decision, Waiting):
             visit.waiting = decision
         else:
@@ -289,7 +273,7 @@ class Admission:
     def _ask_late(self, turn: Turn) -> None:
         """Ask the gate for a request that was delayed."""
         try:
-            self._ask(turn.visit)
+            self._ask(turn.visit, self.now())
         except Refused as refused:
             turn.refused(refused)
             return

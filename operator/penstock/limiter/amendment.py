@@ -14,6 +14,7 @@ class _Options(msgspec.Struct):
 
 _OPTIONS = msgspec.json.Decoder(_Options)
 
+_ESCAPE = b"\\u"
 _INCLUDE_USAGE = "include_usage"
 _USAGE_FIELD = b',"stream_options":{"include_usage":true}'
 _OPTIONS_KEY = re.compile(rb'"stream_options"[ \t\n\r]*:[ \t\n\r]*(?=[{n])')
@@ -26,8 +27,11 @@ def with_usage(body: bytes) -> bytes:
     Args:
         body: A body that `read_wish` accepted, of a request that may have it (`Wish.can_add_usage`).
     """
+    named = b'"stream_options"' in body
+    if not named and _ESCAPE not in body:  # nor can it be named by escapes
+        return _appended(body, _USAGE_FIELD)
     options = _OPTIONS.decode(body).stream_options
-    if options is None and b'"stream_options"' not in body:
+    if options is None and not named:
         return _appended(body, _USAGE_FIELD)
     options = dict(options or {})
     if options.get(_INCLUDE_USAGE) is True:

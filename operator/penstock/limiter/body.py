@@ -26,7 +26,6 @@ Fields whose type no decision depends on (the shape of a message, say) are left 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -107,6 +106,9 @@ _DECODER = msgspec.json.Decoder(_Body)
 _FIELDS = {field.name: field.type is Any for field in msgspec.structs.fields(_Body)}
 """Each field that matters, and whether it holds texts."""
 
+_WITH_PROMPTS: Final = frozenset({Kind.COMPLETIONS, Kind.NATIVE})
+_ANSWERS: Final = ("n", "n_cmpl", "best_of")
+_BOUNDS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 _AS_WRITTEN = frozenset({"functions", "tools"})
 _UNREAD = msgspec.Raw(b"")
 _OUTER = msgspec.json.Decoder(
@@ -144,22 +146,23 @@ def read_wish(path: str, body: bytes) -> Wish:
         return Wish(kind=kind, prompt=PromptSize(audios=1))
     flat = len(body) > LARGE_BYTES and not is_narrow(body)
     fields = _decode(body, flat=flat)
-    prompts = _prompts(fields.prompt) if kind in {Kind.COMPLETIONS, Kind.NATIVE} else 1
+    prompts = _prompts(fields.prompt) if kind in _WITH_PROMPTS else 1
     if path.endswith("/batch") and isinstance(fields.messages, list):
         prompts = max(1, len(fields.messages))
-    answers = max(_number("n", fields.n), _number("n_cmpl", fields.n_cmpl), _number("best_of", fields.best_of), 1)
+    answers = max([1, *_numbers(fields, _ANSWERS)])
     if prompts * answers > SEQUENCES_LIMIT:
         _bad(f"The body asks for more than {SEQUENCES_LIMIT} answers at once.")
     model = fields.model
     if model is not None and len(model) > MODEL_NAME_LIMIT:
         _bad(f"`model` is longer than {MODEL_NAME_LIMIT} characters.")
+    generates = kind.generates
     return Wish(
         kind=kind,
         model=model,
-        stream=bool(fields.stream) and kind.generates,
+        stream=bool(fields.stream) and generates,
         include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
-        sequences=prompts * answers if kind.generates else 1,
-        max_output_tokens=_output_bound(fields) if kind.generates else 0,
+        sequences=prompts * answers if generates else 1,
+        max_output_tokens=_output_bound(fields) if generates else 0,
         prompt=NO_PROMPT if kind is Kind.COUNT else _prompt(fields, flat=flat),
     )
 
@@ -234,27 +237,22 @@ def _in_words(problem: str) -> str:
     return f"{name} must be {_TYPES.get(expected, expected)}, not {_TYPES.get(found, found)}."
 
 
-def _number(name: str, value: float | None) -> int:
-    """Return a number that must be whole; 0 when it is left out."""
-    if value is None:
-        return 0
-    if isinstance(value, float) and not value.is_integer():
-        _bad(f"`{name}` must be a whole number.")
-    return int(min(value, TOKENS_LIMIT))
+def _numbers(fields: _Body, names: tuple[str, ...]) -> list[int]:
+    """Return those of some fields that are there; they must be whole numbers."""
+    found = []
+    for name in names:
+        value = getattr(fields, name)
+        if value is None:
+            continue
+        if isinstance(value, float) and not value.is_integer():
+            _bad(f"`{name}` must be a whole number.")
+        found.append(int(min(value, TOKENS_LIMIT)))
+    return found
 
 
 def _output_bound(fields: _Body) -> int | None:
     """Return the most tokens one answer may have: the largest that is named, since engines differ in which counts."""
-    bounds = [
-        _number(name, value)
-        for name, value in (
-            ("max_tokens", fields.max_tokens),
-            ("max_completion_tokens", fields.max_completion_tokens),
-            ("max_output_tokens", fields.max_output_tokens),
-            ("n_predict", fields.n_predict),
-        )
-        if value is not None
-    ]
+    bounds = _numbers(fields, _BOUNDS)
     # a negative number means no bound to llama.cpp
     return None if not bounds or min(bounds) < 0 else max(bounds)
 
@@ -267,13 +265,13 @@ def _prompts(prompt: object) -> int:
 
 
 def _prompt(fields: _Body, *, flat: bool) -> PromptSize:
-    values: Iterable[object] = (
+    values = (
         fields.messages, fields.prompt, fields.input, fields.inputs, fields.system, fields.instructions, fields.suffix,
         fields.content, fields.input_prefix, fields.input_suffix, fields.input_extra, fields.query, fields.queries,
         fields.documents, fields.items, fields.texts, fields.text_1, fields.text_2, fields.data, fields.tokens,
     )  # fmt: skip
     return measure(
-        (value for value in values if value is not None),
+        filter(None, values),
         flat=flat,
         written=memoryview(fields.tools).nbytes + memoryview(fields.functions).nbytes,
         messages=len(fields.messages) if isinstance(fields.messages, list) else 0,

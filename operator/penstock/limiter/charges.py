@@ -12,15 +12,12 @@ the pace of a quota would hold for longer than it may wait is refused at once, s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-
 from penstock.admission.account import Use
 from penstock.admission.connected import Connected
 from penstock.admission.cost import Estimate
 from penstock.admission.question import Keys, Question
 from penstock.admission.quotas import Quotas
-from penstock.admission.quotaview import QuotaRefusal, QuotaView
+from penstock.admission.quotaview import QuotaRefusal
 from penstock.admission.reservation import Reservation
 from penstock.admission.sharedreservation import SharedReservation
 from penstock.api.policy import Policy
@@ -117,7 +114,7 @@ class Charges:
         if isinstance(found, QuotaRefusal):
             told = (*self.quotas.view(caller.tenant, caller.address, now, shared=False), *found.view)
             asking.own.cancel(now)
-            raise quota_refusal(found, fields=_told(told, dialect))
+            raise quota_refusal(found, fields=quotaheaders.fields(told, dialect=dialect))
         if found is None:
             asking.own.cancel(now)
             return None
@@ -151,10 +148,12 @@ class Charges:
         """Return the headers that tell a caller what is left of its quotas."""
         if not self.exist:
             return ()
+        if isinstance(reservation, Reservation):
+            return quotaheaders.fields(reservation.view(now), dialect=dialect)
         if isinstance(reservation, SharedReservation):
             own = self.quotas.view(caller.tenant, caller.address, now, shared=False)
-            return _told((*own, *reservation.view), dialect)
-        return _told(self.quotas.view(caller.tenant, caller.address, now), dialect)
+            return quotaheaders.fields((*own, *reservation.view), dialect=dialect)
+        return quotaheaders.fields(self.quotas.view(caller.tenant, caller.address, now), dialect=dialect)
 
     def _reserve(
         self, caller: Identity, estimate: Estimate, *, dialect: Dialect, now: float, shared: bool
@@ -169,12 +168,8 @@ class Charges:
             shared=shared,
         )
         if isinstance(found, QuotaRefusal):
-            raise quota_refusal(found, fields=_told(found.view, dialect))
+            raise quota_refusal(found, fields=quotaheaders.fields(found.view, dialect=dialect))
         return found
-
-
-def _told(view: Sequence[QuotaView], dialect: Dialect) -> Fields:
-    return quotaheaders.fields(view, dialect=dialect, now=datetime.now(UTC))
 
 
 def _units(policy: Policy) -> set[QuotaUnit]:

@@ -18,15 +18,16 @@ class Deadline:
         self._expired = expired
         self._at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._fires_at = 0.0
 
     def set(self, seconds: float) -> None:
         """Expire in `seconds`, instead of whatever was set before."""
         self._at = at = self._loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._fires_at <= at:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._fire)
+        self._start(at)
 
     def clear(self) -> None:
         """Never expire, until set again."""
@@ -43,9 +44,12 @@ class Deadline:
         self._timer = None
         if self._at is None:
             return
-        left = self._at - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._fire)
+        if self._at > self._loop.time():
+            self._start(self._at)
             return
         self._at = None
         self._expired()
+
+    def _start(self, at: float) -> None:
+        self._fires_at = at
+        self._timer = self._loop.call_at(at, self._fire)

@@ -24,22 +24,20 @@ class Decisions:
 
     Attributes:
         mode: What the policy says.
+        enforced: Whether refusals are carried out.
+        disabled: Whether nothing is decided.
         shed: Requests to be refused before they come to the gate, by class name and why.
     """
 
     def __init__(self, mode: AdmissionMode) -> None:
-        self.mode = mode
+        self.follow(mode)
         self.shed: Counter[tuple[str, Shed]] = Counter()
 
-    @property
-    def enforced(self) -> bool:
-        """Whether refusals are carried out."""
-        return self.mode is AdmissionMode.ENFORCE
-
-    @property
-    def disabled(self) -> bool:
-        """Whether nothing is decided."""
-        return self.mode is AdmissionMode.DISABLED
+    def follow(self, mode: AdmissionMode) -> None:
+        """Take over what the policy says."""
+        self.mode = mode
+        self.enforced = mode is AdmissionMode.ENFORCE
+        self.disabled = mode is AdmissionMode.DISABLED
 
     def refuse(self, band: str, shed: Shed, refused: Refused) -> None:
         """Count a refusal.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from penstock.admission.errorclass import ErrorClass, classify
 from penstock.admission.permit import Outcome
@@ -58,13 +59,14 @@ def spoiled(watch: UsageWatch | None) -> bool:
 
 def watch_for(visit: Visit, head: ResponseHead) -> UsageWatch | None:
     """Return what reads the usage of an answer; None when there is nothing to be read."""
-    if not visit.wish.kind.reports_usage or head.value(b"content-encoding") is not None:
+    if not visit.wish.kind.reports_usage or b"content-encoding" in head.values:
         return None
-    stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+    stream = head.is_event_stream
     return UsageWatch(visit.wish.kind, stream=stream, remove_usage=visit.add_usage and stream)
 
 
 def without_length(head: ResponseHead) -> ResponseHead:
     """Return the head of an answer that will be shorter than the engine says: it is told in chunks."""
     fields = [field for field in head.fields if field[0] != b"content-length"]
-    return dataclasses.replace(head, fields=fields, length=CHUNKED)
+    values = {name: found for name, found in head.values.items() if name != b"content-length"}
+    return msgspec.structs.replace(head, fields=fields, values=values, length=CHUNKED)

@@ -13,8 +13,9 @@ are no HTTP are refused when they come and not when a timer ends.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from penstock.limiter.refusal import Reason, Refused
 
@@ -28,8 +29,8 @@ UNTIL_CLOSE = -2
 
 Fields = list[tuple[bytes, bytes, bytes]]
 Values = dict[bytes, list[bytes]]
+"""All values of each field, in their order, by its lower-case name."""
 
-_STRUCTURAL = frozenset({b"connection", b"content-length", b"expect", b"host", b"transfer-encoding"})
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = rb"[\t\x20-\x7e\x80-\xff]*"
 _FIELD_LINE = re.compile(rb"(" + _TOKEN + rb"):(" + _VALUE + rb")\r\n")
@@ -38,13 +39,12 @@ _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e]+) HTTP/([0-9])\.([
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?\r\n")
 _ABSOLUTE = re.compile(rb"https?://([A-Za-z0-9.\-_~%:\[\]]+)(/.*)?", re.IGNORECASE)
 _HOST = re.compile(rb"[A-Za-z0-9.\-_~%:\[\]]*")
-_LENGTH = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS)
 _METHOD_START = re.compile(rb"[A-Z]{1,16}(?: |\Z)")
+_NO_TOKENS: frozenset[bytes] = frozenset()
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
 
 
-@dataclass(slots=True)
-class RequestHead:
+class RequestHead(msgspec.Struct):
     """A request's head after all checks.
 
     Attributes:
@@ -52,6 +52,7 @@ class RequestHead:
         target: Path and query as the client wrote them, in origin form.
         minor: 0 or 1, of HTTP/1.x.
         fields: Lower-case name, name as written, value without surrounding blanks.
+        values: The same by name: whoever looks for a field looks here.
         length: Body length in bytes, or `CHUNKED`.
         keep_alive: Whether the client wants another request on this connection.
         expects_continue: Whether the client waits for `100 Continue` before it sends the body.
@@ -62,24 +63,25 @@ class RequestHead:
     target: bytes
     minor: int
     fields: Fields
+    values: Values
     length: int
     keep_alive: bool
     expects_continue: bool
-    connection: set[bytes]
+    connection: frozenset[bytes]
 
     def value(self, name: bytes) -> bytes | None:
         """Return the first value of a field by its lower-case name."""
-        return _first(self.fields, name)
+        values = self.values.get(name)
+        return None if values is None else values[0]
 
 
-@dataclass(slots=True)
-class ResponseHead:
+class ResponseHead(msgspec.Struct):
     """A response's head.
 
     Attributes:
         status: Status code.
         reason: Reason phrase.
-        fields: As in `RequestHead`.
+        fields, values: As in `RequestHead`.
         length: Body length in bytes, `CHUNKED` or `UNTIL_CLOSE`.
         keep_alive: Whether the engine keeps the connection open.
         connection: Lower-case members of the `Connection` header.
@@ -88,13 +90,21 @@ class ResponseHead:
     status: int
     reason: bytes
     fields: Fields
+    values: Values
     length: int
     keep_alive: bool
-    connection: set[bytes]
+    connection: frozenset[bytes]
 
     def value(self, name: bytes) -> bytes | None:
         """Return the first value of a field by its lower-case name."""
-        return _first(self.fields, name)
+        values = self.values.get(name)
+        return None if values is None else values[0]
+
+    @property
+    def is_event_stream(self) -> bool:
+        """Whether the body is a stream of events."""
+        values = self.values.get(b"content-type")
+        return values is not None and values[0].lower().startswith(b"text/event-stream")
 
 
 class ResponseError(Exception):
@@ -134,19 +144,20 @@ def parse_request(head: bytes) -> RequestHead:
         raise Refused(Reason.HEAD_TOO_LARGE, f"The request head is larger than {HEAD_LIMIT_BYTES} bytes.")
     line_end = head.index(b"\r\n") + 2
     method, target, minor = _request_line(head[:line_end])
-    fields = _fields(head, line_end)
-    if fields is None:
+    read = _fields(head, line_end)
+    if read is None:
         _bad("A header line is malformed (blank before the colon, folded line, control byte or bad name).")
+    fields, values = read
     if len(fields) > FIELD_LIMIT:
         raise Refused(Reason.HEAD_TOO_LARGE, f"The request has more than {FIELD_LIMIT} headers.")
-    target = _origin_form(target)
-    values = _structural(fields)
+    if not target.startswith(b"/") or b"#" in target:
+        target = _origin_form(target)
     _check_host(values.get(b"host", []), minor)
     length = _request_length(values, minor)
-    connection = _tokens(values)
+    connection = _tokens(values) if b"connection" in values else _NO_TOKENS
     keep_alive = minor == 1 and b"close" not in connection
-    expects_continue = minor == 1 and _expects_continue(values)
-    return RequestHead(method, target, minor, fields, length, keep_alive, expects_continue, connection)
+    expects_continue = minor == 1 and b"expect" in values and _expects_continue(values)
+    return RequestHead(method, target, minor, fields, values, length, keep_alive, expects_continue, connection)
 
 
 def parse_response(head: bytes, *, method: bytes) -> ResponseHead:
@@ -156,15 +167,16 @@ def parse_response(head: bytes, *, method: bytes) -> ResponseHead:
         ResponseError: the bytes are no HTTP/1.x response or state their length in two ways.
     """
     match = _STATUS_LINE.match(head)
-    fields = _fields(head, match.end()) if match else None
-    if match is None or fields is None:
+    read = _fields(head, match.end()) if match else None
+    if match is None or read is None:
         raise ResponseError("the response head is malformed")
+    fields, values = read
     minor, status = int(match[1]), int(match[2])
-    values = _structural(fields)
-    connection = _tokens(values)
+    connection = _tokens(values) if b"connection" in values else _NO_TOKENS
     keep_alive = b"close" not in connection if minor == 1 else b"keep-alive" in connection
     length = _response_length(values, status=status, method=method)
-    return ResponseHead(status, match[3] or b"", fields, length, keep_alive and length != UNTIL_CLOSE, connection)
+    keep_alive = keep_alive and length != UNTIL_CLOSE
+    return ResponseHead(status, match[3] or b"", fields, values, length, keep_alive, connection)
 
 
 def _request_line(line: bytes) -> tuple[bytes, bytes, int]:
@@ -179,11 +191,22 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, int]:
     return method, target, int(minor)
 
 
-def _fields(head: bytes, start: int) -> Fields | None:
+def _fields(head: bytes, start: int) -> tuple[Fields, Values] | None:
+    """Return the fields in both forms, by one pass; None when a line is malformed."""
     end = len(head) - 2
     if not _FIELD_BLOCK.fullmatch(head, start, end):
         return None
-    return [(name.lower(), name, value.strip(b" \t")) for name, value in _FIELD_LINE.findall(head, start, end)]
+    fields: Fields = []
+    values: Values = {}
+    for name, written in _FIELD_LINE.findall(head, start, end):
+        key, value = name.lower(), written.strip(b" \t")
+        fields.append((key, name, value))
+        earlier = values.get(key)
+        if earlier is None:
+            values[key] = [value]
+        else:
+            earlier.append(value)
+    return fields, values
 
 
 def _origin_form(target: bytes) -> bytes:
@@ -197,15 +220,6 @@ def _origin_form(target: bytes) -> bytes:
     if b"#" in origin:
         _bad("The request target must not have a fragment.")
     return origin
-
-
-def _structural(fields: Fields) -> Values:
-    """Return the values of the fields that say how the message is to be read: one pass, not one for every name."""
-    values: Values = {}
-    for name, _, value in fields:
-        if name in _STRUCTURAL:
-            values.setdefault(name, []).append(value)
-    return values
 
 
 def _check_host(hosts: list[bytes], minor: int) -> None:
@@ -230,9 +244,13 @@ def _request_length(values: Values, minor: int) -> int:
         return CHUNKED
     if not lengths:
         return 0
-    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+    if len(lengths) > 1 or not _is_length(lengths[0]):
         _bad("Content-Length must be sent once, as a number.")
     return int(lengths[0])
+
+
+def _is_length(value: bytes) -> bool:
+    return value.isdigit() and len(value) <= LENGTH_DIGITS
 
 
 def _response_length(values: Values, *, status: int, method: bytes) -> int:
@@ -240,7 +258,7 @@ def _response_length(values: Values, *, status: int, method: bytes) -> int:
     codings = values.get(b"transfer-encoding")
     if codings and (lengths or len(codings) > 1 or codings[0].lower() != b"chunked"):
         raise ResponseError("the response states its length in two ways or uses an unknown transfer coding")
-    if lengths and (len(set(lengths)) > 1 or not _LENGTH.fullmatch(lengths[0])):
+    if lengths and (len(set(lengths)) > 1 or not _is_length(lengths[0])):
         raise ResponseError("the response's Content-Length is not one number")
     if method == b"HEAD" or status < 200 or status in {204, 304}:
         return 0
@@ -250,23 +268,13 @@ def _response_length(values: Values, *, status: int, method: bytes) -> int:
 
 
 def _expects_continue(values: Values) -> bool:
-    expected = values.get(b"expect")
-    if not expected:
-        return False
-    if expected[0].lower() != b"100-continue":
+    if values[b"expect"][0].lower() != b"100-continue":
         raise Refused(Reason.EXPECTATION_FAILED, "The only expectation known here is 100-continue.")
     return True
 
 
-def _tokens(values: Values) -> set[bytes]:
-    return {token.strip(b" \t").lower() for value in values.get(b"connection", ()) for token in value.split(b",")}
-
-
-def _first(fields: Fields, name: bytes) -> bytes | None:
-    for key, _, value in fields:
-        if key == name:
-            return value
-    return None
+def _tokens(values: Values) -> frozenset[bytes]:
+    return frozenset(token.strip(b" \t").lower() for value in values[b"connection"] for token in value.split(b","))
 
 
 def _bad(message: str) -> NoReturn:

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from penstock.limiter.head import CHUNKED, Fields, RequestHead, ResponseHead
+from penstock.limiter.head import CHUNKED, RequestHead, ResponseHead
 from penstock.limiter.refusal import PHRASES
 
 _HOP_BY_HOP = frozenset(
@@ -74,19 +74,17 @@ def new_id() -> bytes:
 
 def request_id(request: RequestHead) -> bytes | None:
     """Return the client's own id for the request when it is well-formed."""
-    own = request.value(b"x-request-id")
-    return own if own is not None and _REQUEST_ID.fullmatch(own) else None
+    own = request.values.get(b"x-request-id")
+    return own[0] if own is not None and _REQUEST_ID.fullmatch(own[0]) else None
 
 
 def engine_head(request: RequestHead, *, target: bytes, host: bytes, attempt_id: bytes, body_bytes: int) -> bytes:
     """Return the head to send to the engine; the body is sent with a length, never in chunks."""
-    dropped = _with_named(_ENDS_HERE, request.connection)
+    dropped = _with_named(_ENDS_HERE, request.connection) if request.connection else _ENDS_HERE
     lines = [b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (request.method, target, host)]
-    lines += [
-        b"%b: %b\r\n" % (name, value)
-        for key, name, value in request.fields
-        if key not in dropped and not key.startswith(_OWN_PREFIX)
-    ]
+    for key, name, value in request.fields:
+        if key not in dropped and not key.startswith(_OWN_PREFIX):
+            lines.append(b"%b: %b\r\n" % (name, value))
     if body_bytes or request.method in {b"POST", b"PUT", b"PATCH"}:
         lines.append(b"Content-Length: %d\r\n" % body_bytes)
     lines.append(b"X-Request-Id: %b\r\n\r\n" % attempt_id)
@@ -105,14 +103,22 @@ def client_head(
         unchunk: Whether the client speaks HTTP/1.0 and gets the body without chunk frames.
         extra: Headers of the limiter's own.
     """
-    dropped = _with_named(_NOT_FOR_CLIENTS, response.connection)
+    dropped = _with_named(_NOT_FOR_CLIENTS, response.connection) if response.connection else _NOT_FOR_CLIENTS
     lines = [b"HTTP/1.1 %d %b\r\n" % (response.status, response.reason)]
-    lines += _kept_once(response.fields, dropped)
+    length_seen = False
+    for key, name, value in response.fields:
+        if key == b"content-length":  # equal repeated lengths, which engines have sent, become one
+            if length_seen:
+                continue
+            length_seen = True
+        if key not in dropped:
+            lines.append(b"%b: %b\r\n" % (name, value))
     if response.length == CHUNKED and not unchunk:
         lines.append(b"Transfer-Encoding: chunked\r\n")
     if close:
         lines.append(b"Connection: close\r\n")
-    lines += [b"%b: %b\r\n" % field for field in extra]
+    for name, value in extra:
+        lines.append(b"%b: %b\r\n" % (name, value))
     lines.append(b"X-Request-Id: %b\r\n\r\n" % shown_id)
     return b"".join(lines)
 
@@ -128,19 +134,6 @@ def own_response(status: int, fields: list[tuple[bytes, bytes]], body: bytes, *,
     return b"".join(lines)
 
 
-def _with_named(dropped: frozenset[bytes], connection: set[bytes]) -> frozenset[bytes]:
+def _with_named(dropped: frozenset[bytes], connection: frozenset[bytes]) -> frozenset[bytes]:
     """Return the names to drop with those that `Connection` names."""
-    named = connection - _UNDROPPABLE
-    return dropped | named if named else dropped
-
-
-def _kept_once(fields: Fields, dropped: frozenset[bytes]) -> list[bytes]:
-    """Return the lines to keep; equal repeated lengths, which engines have sent, become one."""
-    lines: list[bytes] = []
-    length_seen = False
-    for key, name, value in fields:
-        if key in dropped or (key == b"content-length" and length_seen):
-            continue
-        length_seen = length_seen or key == b"content-length"
-        lines.append(b"%b: %b\r\n" % (name, value))
-    return lines
+    return dropped | (connection - _UNDROPPABLE)

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from penstock.admission.quotas import UNKNOWN_TENANT
 from penstock.api.tenants import IdentifyBy, TenantLimits, TenantsPolicy
@@ -39,12 +40,10 @@ TENANT_HEADER = b"x-penstock-tenant"
 CLIENT_HEADER = b"x-penstock-client"
 CACHED_TENANTS = 4096
 
-_BEARER = re.compile(rb"bearer[ \t]+(\S+)", re.IGNORECASE)
 _NAME = re.compile(rb"[A-Za-z0-9_.:@/-]{1,253}")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who calls.
 
     Attributes:
@@ -66,9 +65,9 @@ class Identity:
 
         Whether such a class exists is for the caller to find out.
         """
-        asked = head.value(PRIORITY_HEADER)
-        if asked is not None and _NAME.fullmatch(asked):
-            name = asked.decode("ascii")
+        asked = head.values.get(PRIORITY_HEADER)
+        if asked is not None and _NAME.fullmatch(asked[0]):
+            name = asked[0].decode("ascii")
             if self.by_proxy or name in self.limits.named_classes:
                 return name
         return self.limits.priority_class
@@ -95,7 +94,7 @@ class Identifier:
     def reconfigure(self, policy: TenantsPolicy | None) -> None:
         """Follow a change of the policy."""
         self._policy = policy
-        self._proxies = TrustedProxies(policy.trusted_proxies if policy else ())
+        self._proxies = TrustedProxies(policy.trusted_proxies) if policy and policy.trusted_proxies else None
         self._limits: dict[str, TenantLimits] = {}
         self._header = (policy.header or "").lower().encode() if policy else b""
 
@@ -111,26 +110,33 @@ class Identifier:
             Refused: nobody that is let in.
         """
         policy = self._policy
-        hopped = head.value(HOP_HEADER) is not None
+        hopped = HOP_HEADER in head.values
         told = self._told_by_peer(head) if hopped and self._peers and canonical(peer) in self._peers else None
         if policy is None:
             return Identity(EVERYONE, told[1] if told else shown(peer), _NO_LIMITS, hopped=hopped)
         if told is not None:
             tenant, address = told
             if tenant != EVERYONE:
-                return Identity(tenant, address, self._limits_of(policy, tenant), hopped=True)
+                limits = self._limits.get(tenant) or self._limits_of(policy, tenant)
+                return Identity(tenant, address, limits, hopped=True)
             if policy.default is None and refuse:
                 _unknown(policy)
             return Identity(EVERYONE, address, policy.default or _NO_LIMITS, hopped=True)
         return self._by_rule(policy, head, peer, hopped=hopped, refuse=refuse)
 
     def _by_rule(self, policy: TenantsPolicy, head: RequestHead, peer: str, *, hopped: bool, refuse: bool) -> Identity:
-        by_proxy = self._proxies.trusts(peer)
-        forwarded = _values(head, b"x-forwarded-for") if by_proxy else ()
-        address = self._proxies.client(peer, forwarded)
-        tenant = self._tenant(policy, head, address=address, by_proxy=by_proxy)
+        by_proxy, address = False, shown(peer)
+        if self._proxies is not None and self._proxies.trusts(peer):
+            by_proxy, address = True, self._proxies.client(peer, head.values.get(b"x-forwarded-for", ()))
+        if policy.identify_by is IdentifyBy.API_KEY:
+            tenant = self._key_owner(head)
+        elif policy.identify_by is IdentifyBy.HEADER:
+            tenant = self._named(head) if by_proxy else None
+        else:
+            tenant = address
         if tenant is not None:
-            return Identity(tenant, address, self._limits_of(policy, tenant), by_proxy, hopped)
+            limits = self._limits.get(tenant) or self._limits_of(policy, tenant)
+            return Identity(tenant, address, limits, by_proxy, hopped)
         if policy.default is None and refuse:
             _unknown(policy)
         return Identity(EVERYONE, address, policy.default or _NO_LIMITS, by_proxy, hopped)
@@ -138,38 +144,37 @@ class Identifier:
     @staticmethod
     def _told_by_peer(head: RequestHead) -> tuple[str, str] | None:
         """Return the tenant and the client that a peer names; None unless it names exactly one of each."""
-        tenants, clients = _values(head, TENANT_HEADER), _values(head, CLIENT_HEADER)
+        tenants, clients = head.values.get(TENANT_HEADER, ()), head.values.get(CLIENT_HEADER, ())
         if len(tenants) != 1 or len(clients) != 1 or not _NAME.fullmatch(tenants[0]):
             return None
         client = forwarded_client(clients[0])
         return None if client is None else (tenants[0].decode("ascii"), client)
 
-    def _tenant(self, policy: TenantsPolicy, head: RequestHead, *, address: str, by_proxy: bool) -> str | None:
-        if policy.identify_by is IdentifyBy.API_KEY:
-            return self._key_owner(head)
-        if policy.identify_by is IdentifyBy.HEADER:
-            named = _values(head, self._header) if by_proxy else ()
-            return named[0].decode("ascii") if len(named) == 1 and _NAME.fullmatch(named[0]) else None
-        return address
+    def _named(self, head: RequestHead) -> str | None:
+        """Return the tenant that the policy's header names."""
+        named = head.values.get(self._header, ())
+        return named[0].decode("ascii") if len(named) == 1 and _NAME.fullmatch(named[0]) else None
 
     def _key_owner(self, head: RequestHead) -> str | None:
         """Return whose keys a request shows: all that are known must belong to one tenant."""
         if self._keys is None:
             return None
-        shown_keys = [
-            match[1] for value in _values(head, b"authorization") if (match := _BEARER.fullmatch(value)) is not None
-        ]
-        shown_keys += _values(head, b"x-api-key")
-        owners = {owner for key in shown_keys if (owner := self._keys.tenant(key)) is not None}
+        shown_keys = list(head.values.get(b"x-api-key", ()))
+        for value in head.values.get(b"authorization", ()):
+            words = value.split()
+            if len(words) == 2 and words[0].lower() == b"bearer":
+                shown_keys.append(words[1])
+        owners = set()
+        for key in shown_keys:
+            owners.add(self._keys.tenant(key))
+        owners.discard(None)
         return owners.pop() if len(owners) == 1 else None
 
     def _limits_of(self, policy: TenantsPolicy, tenant: str) -> TenantLimits:
-        """Return a tenant's limits; looking through all patterns for every request would be felt."""
-        limits = self._limits.get(tenant)
-        if limits is None:
-            if len(self._limits) >= CACHED_TENANTS:
-                self._limits.clear()
-            limits = self._limits[tenant] = policy.limits_of(tenant)
+        """Find a tenant's limits and remember them: looking through all patterns for every request would be felt."""
+        if len(self._limits) >= CACHED_TENANTS:
+            self._limits.clear()
+        limits = self._limits[tenant] = policy.limits_of(tenant)
         return limits
 
 
@@ -180,10 +185,6 @@ _INSTEAD = {
     IdentifyBy.HEADER: "Callers are identified by a proxy in front of this replica; send the request through it.",
     IdentifyBy.CLIENT_ADDRESS: "The client's address is not known.",
 }
-
-
-def _values(head: RequestHead, name: bytes) -> list[bytes]:
-    return [value for key, _, value in head.fields if key == name]
 
 
 def _unknown(policy: TenantsPolicy) -> NoReturn:

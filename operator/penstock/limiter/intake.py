@@ -22,21 +22,19 @@ class Intake:
     """The unread bytes of one connection.
 
     Attributes:
+        buffer: What waits, only to be looked at.
         overrun: Whether bytes were dropped.
     """
 
-    __slots__ = ("_budget", "_buffer", "_empty_lines", "_held", "_searched", "overrun")
+    __slots__ = ("_budget", "_empty_lines", "_held", "_searched", "buffer", "overrun")
 
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
         self._held = 0
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._searched = 0
         self._empty_lines = 0
         self.overrun = False
-
-    def __bool__(self) -> bool:
-        return bool(self._buffer)
 
     def add(self, data: bytes) -> None:
         """Keep bytes that are read now.
@@ -44,8 +42,8 @@ class Intake:
         Raises:
             Refused: there is no memory for them.
         """
-        self._buffer += data
-        if len(self._buffer) > FREE_BYTES and not self._hold_memory():
+        self.buffer += data
+        if len(self.buffer) > FREE_BYTES and not self._hold_memory():
             self.clear()
             raise Refused(Reason.OVERLOADED, "Too many large requests are being read at the moment.")
 
@@ -53,8 +51,8 @@ class Intake:
         """Keep bytes for later, unless that would be too many."""
         if self.overrun:
             return
-        self._buffer += data
-        size = len(self._buffer)
+        self.buffer += data
+        size = len(self.buffer)
         if size > PIPELINE_LIMIT_BYTES or (size > FREE_BYTES and not self._hold_memory()):
             self.overrun = True
             self.clear()
@@ -65,7 +63,7 @@ class Intake:
         Raises:
             Refused: there are so many that no client does it by mistake.
         """
-        buffer = self._buffer
+        buffer = self.buffer
         while buffer.startswith(b"\r\n"):
             del buffer[:2]
             self._empty_lines += 1
@@ -79,7 +77,7 @@ class Intake:
         Raises:
             Refused: it is not valid, or can never become so.
         """
-        buffer = self._buffer
+        buffer = self.buffer
         end = find_end(buffer, self._searched)
         if end < 0:
             early_fault(buffer, self._searched)
@@ -94,20 +92,22 @@ class Intake:
 
     def take_all(self) -> bytes:
         """Return everything that is left."""
-        data = bytes(self._buffer)
-        self.clear()
+        data = bytes(self.buffer)
+        self.buffer.clear()
+        if self._held:
+            self._hold_memory()
         return data
 
     def clear(self) -> None:
         """Throw everything away."""
-        self._buffer.clear()
+        self.buffer.clear()
         self._searched = 0
         if self._held:
             self._hold_memory()
 
     def _hold_memory(self) -> bool:
         """Hold as much memory as the buffer takes; False when there is none."""
-        size = len(self._buffer)
+        size = len(self.buffer)
         more = (size if size > FREE_BYTES else 0) - self._held
         if more > 0 and not self._budget.take(more):
             return False

@@ -1,6 +1,6 @@
 """API keys: a mounted folder with one file per tenant and one key per line.
 
-Keys are kept as their SHA-256 only, so neither a dump of the process nor a mistake in a message can show one. A
+Keys are kept as their BLAKE2b only, so neither a dump of the process nor a mistake in a message can show one. A
 caller's key is hashed and looked up by that; how long it takes tells nothing about any stored key, because nobody can
 choose the hash of what they send.
 
@@ -24,8 +24,9 @@ logger = logging.getLogger(__name__)
 
 KEY_LIMIT_BYTES = 4096
 FILE_LIMIT_BYTES = 1024 * 1024
+DIGEST_BYTES = 32
 _KEY = re.compile(rb"[\x21-\x7e]+")
-_NOBODY = (b"\0" * 32, "")
+_NOBODY = (b"\0" * DIGEST_BYTES, "")
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -74,7 +75,7 @@ class KeyFolder:
 
     def tenant(self, key: bytes) -> str | None:
         """Return whose key it is; None when it is nobody's."""
-        digest = hashlib.sha256(key[: KEY_LIMIT_BYTES + 1]).digest()
+        digest = hashlib.blake2b(key[: KEY_LIMIT_BYTES + 1], digest_size=DIGEST_BYTES).digest()
         stored, tenant = self._owners.get(digest, _NOBODY)
         return tenant if hmac.compare_digest(stored, digest) else None
 
@@ -113,7 +114,7 @@ class KeyFolder:
                     continue
                 if not _KEY.fullmatch(key) or len(key) > KEY_LIMIT_BYTES:
                     raise KeysFault(f"{path}: line {number} is no key: printable ASCII characters without blanks")
-                digest = hashlib.sha256(key).digest()
+                digest = hashlib.blake2b(key, digest_size=DIGEST_BYTES).digest()
                 other = owners.setdefault(digest, (digest, tenant))[1]
                 if other != tenant:
                     raise KeysFault(

@@ -35,7 +35,7 @@ from penstock.limiter.overflow import ADMIN_CONNECTIONS_LIMIT, Overflow, connect
 from penstock.limiter.pushed import Pushes
 from penstock.limiter.refusal import Reason
 from penstock.limiter.relay import Relay
-from penstock.limiter.service import Service, Times
+from penstock.limiter.service import MEBIBYTE_BYTES, Service, Times
 from penstock.limiter.signals import Signals
 from penstock.limiter.transport import Transport
 from penstock.limiter.upstream import Pool
@@ -212,7 +212,7 @@ class Limiter:
         }
 
     def _configure(self, policy: Policy) -> None:
-        self.relay.maximum_body_mebibytes = policy.maximum_body_mebibytes
+        self.relay.body_limit_bytes = policy.maximum_body_mebibytes * MEBIBYTE_BYTES
         self.admission.configure(policy)
         if self._on_policy is not None:
             self._on_policy(policy)
@@ -261,7 +261,7 @@ class Limiter:
 
     def _drain_changed(self, state: State) -> None:
         self.relay.admits = state.admits
-        self.relay.leaving = state.leaving
+        self.relay.closing = state.leaving
         self.poller.fast = state.phase in {Phase.DRAINED, Phase.RESTARTING}
         if self.poller.fast:
             self.poller.suspect()  # it may be in the middle of a long pause

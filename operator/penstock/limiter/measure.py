@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from penstock.admission.cost import PromptSize
 from penstock.limiter.flat import WIDE, WIDE_ESCAPE, WIDE_ESCAPE_SURPLUS_BYTES
 
@@ -20,16 +22,19 @@ _PICTURES: Final = frozenset(
 
 _SOUNDS: Final = frozenset({"audio", "audio_url", "input_audio", "audio_embeds"})
 _PICTURE_KEYS: Final = _PICTURES - {"base64"} | {"multimodal_data"}
+_KEYS: Final = _PICTURE_KEYS | _SOUNDS | {"type"}
+"""An object without one of these is nothing but texts."""
+_NUMBERS: Final = {int}
 _NARROW: Final = bytes(range(0xE3))
 """Bytes that begin no wide character: those below U+3000, and those that continue a character."""
 
 
-class _Size:
-    __slots__ = ("audios", "flat", "images", "text_bytes", "token_ids", "wide_characters")
-
-    def __init__(self, *, flat: bool) -> None:
-        self.flat = flat
-        self.text_bytes = self.wide_characters = self.token_ids = self.images = self.audios = 0
+class _Size(msgspec.Struct):
+    text_bytes: int = 0
+    wide_characters: int = 0
+    token_ids: int = 0
+    images: int = 0
+    audios: int = 0
 
 
 def measure(values: Iterable[object], *, flat: bool = False, written: int = 0, messages: int = 0) -> PromptSize:
@@ -41,9 +46,27 @@ def measure(values: Iterable[object], *, flat: bool = False, written: int = 0, m
         written: Bytes of further text that are known.
         messages: Messages of a chat.
     """
-    size = _Size(flat=flat)
-    for value in values:
-        _add(size, value)
+    size = _Size()
+    walks = [iter(values)]  # from the outermost list or object to the innermost
+    while walks:
+        for value in walks[-1]:
+            if isinstance(value, str):
+                if value.isascii() and not flat:
+                    size.text_bytes += len(value)
+                else:
+                    _add_text(size, value, flat=flat)
+            elif isinstance(value, list):
+                kinds = set(map(type, value))
+                if int in kinds:
+                    size.token_ids += sum(type(one) is int for one in value) if len(kinds) > 1 else len(value)
+                if kinds != _NUMBERS:
+                    walks.append(iter(value))
+                    break
+            elif isinstance(value, dict):
+                walks.append(iter(value.values() if _KEYS.isdisjoint(value) else _texts(size, value)))
+                break
+        else:
+            walks.pop()
     return PromptSize(
         text_bytes=size.text_bytes + written,
         wide_characters=size.wide_characters,
@@ -54,51 +77,40 @@ def measure(values: Iterable[object], *, flat: bool = False, written: int = 0, m
     )
 
 
-def _add(size: _Size, value: object) -> None:
-    if isinstance(value, str):
-        _add_text(size, value)
-    elif isinstance(value, list):
-        kinds = set(map(type, value))
-        if int in kinds:
-            size.token_ids += len(value) if len(kinds) == 1 else sum(type(one) is int for one in value)
-            if len(kinds) == 1:
-                return
-        for one in value:
-            _add(size, one)
-    elif isinstance(value, dict):
-        _add_part(size, value)
-
-
-def _add_text(size: _Size, text: str) -> None:
-    if size.flat:
+def _add_text(size: _Size, text: str, *, flat: bool) -> None:
+    if flat:
         escapes = text.count(WIDE_ESCAPE)
         size.text_bytes += len(text) - escapes * WIDE_ESCAPE_SURPLUS_BYTES
         size.wide_characters += text.count(WIDE) + escapes
-        return
-    if text.isascii():
-        size.text_bytes += len(text)
         return
     encoded = text.encode("utf-8", "surrogatepass")
     size.text_bytes += len(encoded)
     size.wide_characters += len(encoded.translate(None, _NARROW))
 
 
-def _add_part(size: _Size, part: dict[str, object]) -> None:
+def _texts(size: _Size, part: dict[str, object]) -> Iterable[object]:
+    """Return what is to be read of an object; a picture or a sound is counted instead."""
     kind = part.get("type")
+    if kind is None:
+        return _texts_by_key(size, part)
     if isinstance(kind, str):
         if kind in _PICTURES:
             size.images += 1
-            return
+            return ()
         if kind in _SOUNDS:
             size.audios += 1
-            return
+            return ()
+    return [value for key, value in part.items() if key != "type"]
+
+
+def _texts_by_key(size: _Size, part: dict[str, object]) -> Iterable[object]:
+    """Return what is to be read of a part that leaves its type out: then the key says what it is."""
+    texts = []
     for key, value in part.items():
-        if key == "type":
-            continue
-        # a part may leave its type out; then the key says what it is
-        if kind is None and key in _PICTURE_KEYS:
+        if key in _PICTURE_KEYS:
             size.images += len(value) if isinstance(value, list) else 1
-        elif kind is None and key in _SOUNDS:
+        elif key in _SOUNDS:
             size.audios += 1
         else:
-            _add(size, value)
+            texts.append(value)
+    return texts

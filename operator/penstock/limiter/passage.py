@@ -100,7 +100,7 @@ class Passage:
         self._source: Transport | None = None
         self._traffic = traffic
         self._unchunk = unchunk
-        self._stream = (head.value(b"content-type") or b"").lower().startswith(b"text/event-stream")
+        self._stream = head.is_event_stream
         self._watch = watch
         self._rewrites = watch is not None and watch.removes
         framed = isinstance(self._body, ChunkScanner) or (self._rewrites and isinstance(self._body, FixedBody))

@@ -24,6 +24,9 @@ READ_TIMEOUT_SHARE = 0.5
 
 MILLISECONDS = 1000
 
+_SAID_BY_CLIENTS = ((READ_TIMEOUT_HEADER, 1 / READ_TIMEOUT_SHARE), (DEADLINE_HEADER, MILLISECONDS))
+"""Headers, and how much of what they say makes one second of patience."""
+
 _NUMBER = re.compile(rb"[0-9]{1,15}(?:\.[0-9]{1,15})?")
 
 
@@ -36,12 +39,10 @@ def patience_seconds(head: RequestHead, priority_class: PriorityClass, queue: Qu
         queue: What the policy says of all classes.
     """
     seconds = float(min(priority_class.max_wait_seconds, queue.max_wait_seconds))
-    read_timeout = number(head, READ_TIMEOUT_HEADER)
-    if read_timeout is not None:
-        seconds = min(seconds, READ_TIMEOUT_SHARE * read_timeout)
-    deadline = number(head, DEADLINE_HEADER)
-    if deadline is not None:
-        seconds = min(seconds, deadline / MILLISECONDS)
+    for name, per_second in _SAID_BY_CLIENTS:
+        said = number(head, name) if name in head.values else None
+        if said is not None:
+            seconds = min(seconds, said / per_second)
     return seconds
 
 

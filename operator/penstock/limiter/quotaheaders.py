@@ -15,16 +15,17 @@ from penstock.admission.quotaview import QuotaView
 from penstock.api.ratelimits import QuotaUnit
 from penstock.limiter.refusal import Dialect
 
+_REQUESTS = frozenset({QuotaUnit.REQUESTS})
 _TOKENS = frozenset({QuotaUnit.TOKENS, QuotaUnit.PROMPT_TOKENS})
 
 
-def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime) -> list[tuple[bytes, bytes]]:
+def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime | None = None) -> list[tuple[bytes, bytes]]:
     """Return the headers that tell a client its quotas; none when there are none.
 
     Args:
         views: The quotas that apply to the request.
         dialect: Whose spelling the client knows.
-        now: The time of day, for Anthropic's absolute times.
+        now: The time of day, for Anthropic's absolute times; by default that of the clock.
     """
     if not views:
         return []
@@ -32,14 +33,13 @@ def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime) -> li
     tokens: QuotaView | None = None
     policies, states = [], []
     for view in views:  # every answer passes here, so all is seen in one pass
-        name, unit, limit, remaining, reset_seconds, window_seconds = view
-        if unit is QuotaUnit.REQUESTS:
-            requests = _tighter(view, requests)
-        elif unit in _TOKENS:
+        if view.unit in _TOKENS:
             tokens = _tighter(view, tokens)
+        elif view.unit in _REQUESTS:
+            requests = _tighter(view, requests)
         # The unit is left out: the draft has a name only for requests, which is what its absence means too.
-        policies.append(f'"{name}";q={limit};w={window_seconds}')
-        states.append(f'"{name}";r={remaining};t={math.ceil(reset_seconds)}')
+        policies.append(f'"{view.name}";q={view.limit};w={view.window_seconds}')
+        states.append(f'"{view.name}";r={view.remaining};t={math.ceil(view.reset_seconds)}')
     found: list[tuple[bytes, bytes]] = []
     for kind, tightest in ((b"requests", requests), (b"tokens", tokens)):
         if tightest is None:
@@ -49,7 +49,7 @@ def fields(views: Sequence[QuotaView], *, dialect: Dialect, now: datetime) -> li
             found += [
                 (prefix + b"limit", b"%d" % tightest.limit),
                 (prefix + b"remaining", b"%d" % tightest.remaining),
-                (prefix + b"reset", _time(now, tightest.reset_seconds)),
+                (prefix + b"reset", _time(now or datetime.now(UTC), tightest.reset_seconds)),
             ]
         else:
             found += [

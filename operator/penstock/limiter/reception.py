@@ -85,12 +85,20 @@ class Reception:
         """Return the visit of a request that asks for something."""
         bands = self._admission.gate.bands
         band = bands.names[bands.index(caller.priority_class(head))]
-        deadline = self._admission.now() + patience_seconds(head, self._classes[band], self._policy.queue)
+        now = self._admission.now()
+        deadline = now + patience_seconds(head, self._classes[band], self._policy.queue)
         estimate = self.costs.estimate(
             wish.model or "", wish.prompt, sequences=wish.sequences, max_output_tokens=wish.max_output_tokens
         )
         return Visit(
-            self._admission, caller, wish, dialect=route.dialect, band=band, deadline=deadline, estimate=estimate
+            self._admission,
+            caller,
+            wish,
+            dialect=route.dialect,
+            band=band,
+            since=now,
+            deadline=deadline,
+            estimate=estimate,
         )
 
     def read(self, head: RequestHead, caller: Identity, route: Route, body: bytes) -> Visit:
@@ -117,9 +125,11 @@ class Reception:
         """
         if visit.would is not None:
             return
-        now = self._admission.now()
-        visit.retry = self.retries.is_retry(visit.mark, retry_count=int(number(head, RETRY_COUNT_HEADER) or 0), now=now)
+        count = int(number(head, RETRY_COUNT_HEADER) or 0) if RETRY_COUNT_HEADER in head.values else 0
+        visit.retry = self.retries.is_retry(visit.mark, retry_count=count, now=visit.since)
+        if not visit.retry:
+            return
         gate = self._admission.gate
         is_busy = gate.depth > 0 or gate.in_flight >= gate.limit.value
-        if visit.retry and is_busy and not self.retries.allows(now):
+        if is_busy and not self.retries.allows(visit.since):
             self._decisions.refuse_visit(visit, Shed.RETRY_BUDGET, refusal(Shed.RETRY_BUDGET))

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING
 from penstock.admission.connected import Connected
 from penstock.api.limiter import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
-from penstock.limiter.admission import Admission
+from penstock.limiter.admission import EARLY_BODY_BYTES, Admission
 from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.client import Client
-from penstock.limiter.coalesce import Coalescing
+from penstock.limiter.coalesce import KEY_HEADER, Coalescing
 from penstock.limiter.ends import End
 from penstock.limiter.exchange import Exchange
 from penstock.limiter.head import RequestHead
+from penstock.limiter.identity import Identity
 from penstock.limiter.loop import Loop
 from penstock.limiter.passage import Traffic
 from penstock.limiter.path import Router, normalise
+from penstock.limiter.reception import RETRY_COUNT_HEADER
 from penstock.limiter.refusal import Dialect, Reason, Refused, dialect_of
 from penstock.limiter.run import Run
 from penstock.limiter.service import MEBIBYTE_BYTES, Request
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+RUN_HEADERS = frozenset({KEY_HEADER, RETRY_COUNT_HEADER})
+"""Without one of these a request has nothing to do with any run."""
 
 
 class Relay:
@@ -53,8 +58,9 @@ class Relay:
         coalescing: Lets requests that are one be served by one run.
         reuse_after_stream: Whether the engine keeps a connection open after an answer in chunks.
         read_seconds: How long the engine may take for a read request.
-        maximum_body_mebibytes: From the policy.
-        admits, leaving: Follow the drain.
+        body_limit_bytes: Largest request body.
+        admits: Whether requests are taken.
+        closing: Whether every response ends its connection, so that clients connect to another replica.
         on_refused: Called when the engine refuses a connection.
         on_suspect: Called when the engine ends a connection that was in use.
     """
@@ -82,28 +88,18 @@ class Relay:
         self.reuse_after_stream = reuse_after_stream
         self.read_seconds = read_seconds
         self.engine_host = f"{pool.host}:{pool.port}".encode()
-        self.maximum_body_mebibytes = MAXIMUM_BODY_MEBIBYTES
+        self.body_limit_bytes = MAXIMUM_BODY_MEBIBYTES * MEBIBYTE_BYTES
         self.admits = True
-        self.leaving = False
+        self.closing = False
         self.on_refused: Callable[[], None] | None = None
         self.on_suspect: Callable[[], None] | None = None
         self._router = Router(allowed_paths)
         self.coalescing = Coalescing(self)
 
     @property
-    def body_limit_bytes(self) -> int:
-        """Largest request body."""
-        return self.maximum_body_mebibytes * MEBIBYTE_BYTES
-
-    @property
     def bytes_sent(self) -> int:
         """Response body bytes sent to clients."""
         return self.traffic.bytes_sent + self.loop.direct.lane_bytes
-
-    @property
-    def closing(self) -> bool:
-        """Whether every response ends its connection, so that clients connect to another replica."""
-        return self.leaving
 
     def dialect(self, head: RequestHead) -> Dialect:
         """Return whose error shape the client expects."""
@@ -124,36 +120,41 @@ class Relay:
         """Decide by the head alone; see `Service.accept`."""
         head = request.head
         request.route = found = self._router.route(head.target, head.method)
-        self._check_drain()
+        if not self.admits:
+            raise _draining()
         if found.request_class is RequestClass.GENERATION:
-            request.caller = caller = self.admission.identify(head, peer)
-            if not self.coalescing.expects(request):
-                self.admission.expect(caller, head, body_bytes=head.length, route=found)
+            request.caller = caller = self.admission.reception.identify(head, peer)
+            if head.length > EARLY_BODY_BYTES and not self.coalescing.expects(request):
+                self.admission.expect(caller, head, route=found)
 
     def serve(self, connection: Connection, request: Request) -> None:
         """Pass a complete request to the engine, now or when its turn comes."""
-        try:
-            self._check_drain()  # it may have begun while the body came
-            client = connection if request.caller is None else self.coalescing.serve(connection, request)
-        except Refused as refused:
-            connection.refuse(refused)
+        if not self.admits:  # the drain may have begun while the body came
+            connection.refuse(_draining())
             return
+        client: Client | None = connection
+        if request.caller is not None and not RUN_HEADERS.isdisjoint(request.head.values):
+            try:
+                client = self.coalescing.serve(connection, request)
+            except Refused as refused:
+                connection.refuse(refused)
+                return
         if client is not None and (asked := client.request) is not None:
-            self._serve(client, asked)
+            if asked.caller is None:
+                self._go(client, asked, None)
+            else:
+                self._admit(client, asked, asked.caller)
 
-    def _serve(self, client: Client, request: Request) -> None:
-        """Admit a request and pass it to the engine for its client."""
+    def _admit(self, client: Client, request: Request, caller: Identity) -> None:
+        """Let a request go to the engine for its client, or wait."""
         assert request.route is not None  # noqa: S101 - set by accept
-        visit = None
         try:
-            if request.caller is not None:
-                visit = self.admission.admit(request, request.route, request.caller)
+            visit = self.admission.admit(request, request.route, caller)
         except Refused as refused:
             client.refuse(refused)
             return
-        if visit is not None:
-            self.coalescing.note(client, request, visit.mark)
-        if visit is None or visit.permit is not None:
+        self.coalescing.note(client, request, visit.mark)
+        if visit.permit is not None:
             self._go(client, request, visit)
             return
         request.job = turn = Turn(client, request, visit, go=self._go, left=self.admission.room.client_left)
@@ -195,6 +196,6 @@ class Relay:
         for exchange in list(self.exchanges):
             exchange.cut(Refused(reason, message))
 
-    def _check_drain(self) -> None:
-        if not self.admits:
-            raise Refused(Reason.DRAINING, "This replica is going away. Send the request again; another one takes it.")
+
+def _draining() -> Refused:
+    return Refused(Reason.DRAINING, "This replica is going away. Send the request again; another one takes it.")

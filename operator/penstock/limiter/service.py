@@ -77,6 +77,7 @@ class Request:
         head: Its head.
         route: Where it goes; set once it was accepted.
         caller: Who sent it; set once it was accepted, where that matters.
+        complete: Whether the whole body is there.
         pieces: Its body as it came, without chunk frames.
         body_bytes: Length of that body.
         job: What serves it, if that takes time.
@@ -84,8 +85,8 @@ class Request:
     """
 
     __slots__ = (
-        "_blocks", "_body", "_budget", "_held", "_loose_bytes", "body_bytes", "caller", "head", "job", "pieces",
-        "route", "trace",
+        "_blocks", "_body", "_budget", "_held", "_loose_bytes", "body_bytes", "caller", "complete", "head", "job",
+        "pieces", "route", "trace",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, budget: BodyBudget) -> None:
@@ -97,14 +98,10 @@ class Request:
         self.job: Job | None = None
         self.trace: Trace | None = None
         self._body = body_of(head.length)
+        self.complete = self._body.done
         self._budget = budget
         self._held = 0
         self._blocks = self._loose_bytes = 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether the whole body is there."""
-        return self._body.done
 
     def check_length(self, *, limit_bytes: int) -> None:
         """Compare what is known of the length with the limit.
@@ -127,8 +124,10 @@ class Request:
             used = self._body.feed(data, payload.append)
         except FramingError as error:
             raise Refused(Reason.BAD_REQUEST, f"The request body is malformed: {error}.") from None
+        self.complete = self._body.done
         self._store(b"".join(payload))
-        self.check_length(limit_bytes=limit_bytes)
+        if self.body_bytes > limit_bytes:
+            self.check_length(limit_bytes=limit_bytes)
         return used
 
     def _store(self, piece: bytes) -> None:
@@ -167,8 +166,9 @@ class Request:
 
     def release_body(self) -> None:
         """Let go of the body and its memory; harmless when repeated."""
-        self._budget.give(self._held)
-        self._held = 0
+        if self._held:
+            self._budget.give(self._held)
+            self._held = 0
         self.pieces = []
 
 

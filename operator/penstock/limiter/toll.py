@@ -2,7 +2,6 @@
 
     pay        charges the quotas that are counted here, or asks the shared store     the visit holds which of both
     conclude   takes the store's answer over; without one, charges here
-    fields     tells the client what is left
 
 The file with the store's URL wins over the policy, whose URL holds no password.
 """
@@ -21,7 +20,7 @@ from penstock.api.policy import Policy
 from penstock.limiter.asking import Found
 from penstock.limiter.charges import Charges
 from penstock.limiter.decisions import Decisions
-from penstock.limiter.refusal import Fields, Reason, Refused
+from penstock.limiter.refusal import Reason, Refused
 from penstock.limiter.sharedstore import SharedStore
 from penstock.limiter.storeurl import StoreUrl, UrlError, UrlFile
 from penstock.limiter.visit import Visit
@@ -72,7 +71,7 @@ class Toll:
         if self._file is not None and self._file.refresh():
             self.store.use(self._file.url)
 
-    def pay(self, visit: Visit, *, here: bool = False) -> None:
+    def pay(self, visit: Visit, now: float, *, here: bool = False) -> None:
         """Charge the quotas, or ask the store, unless all is to be counted `here`.
 
         Raises:
@@ -80,8 +79,7 @@ class Toll:
         """
         if visit.would is not None:
             return
-        now = self._loop.time()
-        charge = self.charges.charge_here if here else self.charges.charge
+        charge = self.charges.charge_here if here or self.store.url is None else self.charges.charge
         try:
             visit.reservation = charge(
                 visit.caller, visit.estimate, patience_seconds=visit.deadline - now, dialect=visit.dialect, now=now
@@ -108,7 +106,7 @@ class Toll:
             self._decisions.refuse_visit(visit, _SHED[refused.reason], refused)
             return
         if visit.reservation is None:
-            self.pay(visit, here=True)
+            self.pay(visit, now, here=True)
 
     def connect(self, address: str | None) -> Connected | Refused | None:
         """Charge a connection; see `Charges.connect`. What is only counted is not refused."""
@@ -135,7 +133,3 @@ class Toll:
             self._problem = str(error)
             logger.error("the shared store's URL is not taken over problem=%r", self._problem)
             return None
-
-    def fields(self, visit: Visit) -> Fields:
-        """Return the headers about quotas for a request's answer."""
-        return self.charges.fields(visit.caller, visit.reservation, dialect=visit.dialect, now=self._loop.time())

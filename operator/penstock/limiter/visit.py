@@ -51,6 +51,7 @@ class Visit:
         wish: What it asks for.
         dialect: Whose headers its client knows.
         band: Name of its priority class.
+        since: When it came, as a whole.
         deadline: When it must have gone to the engine.
         estimate: What it is expected to cost.
         retry: Whether it repeats an earlier one.
@@ -65,7 +66,7 @@ class Visit:
 
     __slots__ = (
         "_admission", "_admitted_at", "_answered", "add_usage", "band", "caller", "deadline", "dialect", "estimate",
-        "fields", "mark", "permit", "reservation", "retry", "waiting", "wish", "would",
+        "fields", "mark", "permit", "reservation", "retry", "since", "waiting", "wish", "would",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class Visit:
         *,
         dialect: Dialect,
         band: str,
+        since: float,
         deadline: float,
         estimate: Estimate,
     ) -> None:
@@ -84,6 +86,7 @@ class Visit:
         self.wish = wish
         self.dialect = dialect
         self.band = band
+        self.since = since
         self.deadline = deadline
         self.estimate = estimate
         self.mark = b""
@@ -121,12 +124,13 @@ class Visit:
             retry=self.retry,
         )
 
-    def granted(self, permit: Permit) -> None:
+    def granted(self, permit: Permit, now: float) -> None:
         """It may go to the engine now."""
         self.waiting = None
         self.permit = permit
-        self._admitted_at = self._admission.now()
-        self._admission.went_in(self)
+        self._admitted_at = now
+        if self.would is None:
+            self._admission.retries.admitted(now, retry=self.retry)
 
     def first_byte(self) -> None:
         """The engine has begun to answer."""
@@ -136,7 +140,7 @@ class Visit:
                 self._admission.first_tokens.note(now - self._admitted_at, now)
             self._answered = True
             self.permit.first_byte(now)
-            self._admission.room.advance()
+            self._admission.room.advance(now)
 
     def end(
         self, outcome: Outcome | None, *, served: bool, whole: bool, watch: UsageWatch | None, left: bool = False
@@ -166,7 +170,7 @@ class Visit:
             self._admission.retries.answered(self.mark)
         else:
             self._admission.retries.unanswered(self.mark, now)
-        self._admission.room.advance()
+        self._admission.room.advance(now)
 
     def give_up(self) -> None:
         """It leaves without having been at the engine."""
@@ -199,8 +203,9 @@ class Visit:
         elif not served:
             prompt = output = 0
         elif watch is not None:
-            if watch.generated_tokens is not None:
-                output = watch.generated_tokens
+            generated = watch.generated_tokens
+            if generated is not None:
+                output = generated
             if watch.prompt_tokens is not None:
                 prompt = watch.prompt_tokens
                 if whole and watch.error is None and not watch.aborted:

@@ -104,34 +104,38 @@ class WaitingRoom:
             turn.refused(refused)
         self.advance()
 
-    def advance(self) -> None:
-        """Do what follows from what happened at the gate."""
+    def advance(self, now: float | None = None) -> None:
+        """Do what follows from what happened at the gate; `now` spares a look at the clock."""
         self._again = True
         if self._advancing:
             return
         self._advancing = True
+        if now is None:
+            now = self._loop.time()
         try:
             while self._again:
                 self._again = False
-                for event in self._gate.advance(self._loop.time()):
+                for event in self._gate.advance(now):
                     turn = self._waiting.pop(event.waiting)
                     try:
-                        self._tell(turn, event)
+                        self._tell(turn, event, now)
                     except Exception:
                         # A defect that one request meets must not keep the others from their permits.
                         logger.exception("a request could not be told that its wait is over")
                         turn.fail()
         finally:
             self._advancing = False
-        self._set_timer()
-        if self.on_idle is not None and not self._gate.in_flight and not self:
+        due = self._gate.wake_at()
+        if due is not None or self._timer is not None:
+            self._set_timer(due)
+        if not self._gate.books.in_flight and self.on_idle is not None and not self:
             self.on_idle()
 
-    def _tell(self, turn: Turn, event: Granted | Dropped) -> None:
+    def _tell(self, turn: Turn, event: Granted | Dropped, now: float) -> None:
         band, waited = event.waiting.ask.band, event.waited_seconds
         if isinstance(event, Granted):
             self.waits.observe(waited, band=band, outcome="granted")
-            turn.visit.granted(event.permit)
+            turn.visit.granted(event.permit, now)
             turn.granted()
         else:
             self.waits.observe(waited, band=band, outcome=event.shed)
@@ -142,8 +146,7 @@ class WaitingRoom:
         del self._delayed[turn]
         then(turn)
 
-    def _set_timer(self) -> None:
-        due = self._gate.wake_at()
+    def _set_timer(self, due: float | None) -> None:
         if self._timer is not None:
             if due is not None and self._timer.when() <= due:
                 return  # it wakes early, and then is set anew: cheaper than a new timer for every request

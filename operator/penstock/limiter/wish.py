@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from penstock.admission.cost import PromptSize
 
@@ -41,13 +42,17 @@ class Kind(StrEnum):
     @property
     def generates(self) -> bool:
         """Whether there is output to be reserved."""
-        return self not in {Kind.ENCODE, Kind.COUNT}
+        return self not in _WITHOUT_OUTPUT
 
     @property
     def reports_usage(self) -> bool:
         """Whether answers are JSON that can say what they used."""
-        return self not in {Kind.COUNT, Kind.AUDIO}
+        return self not in _WITHOUT_USAGE
 
+
+_WITHOUT_OUTPUT: Final = frozenset({Kind.ENCODE, Kind.COUNT})
+_WITHOUT_USAGE: Final = frozenset({Kind.COUNT, Kind.AUDIO})
+_USAGE_ON_REQUEST: Final = frozenset({Kind.CHAT, Kind.COMPLETIONS})
 
 KINDS: Final[dict[str, Kind]] = {
     "/chat/completions": Kind.CHAT,
@@ -88,8 +93,7 @@ KINDS: Final[dict[str, Kind]] = {
 NO_PROMPT: Final = PromptSize()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a request wants.
 
     Attributes:
@@ -113,4 +117,4 @@ class Wish:
     @property
     def can_add_usage(self) -> bool:
         """Whether `with_usage` makes the engine report a usage that it would not report otherwise."""
-        return self.stream and not self.include_usage and self.kind in {Kind.CHAT, Kind.COMPLETIONS}
+        return self.stream and not self.include_usage and self.kind in _USAGE_ON_REQUEST
