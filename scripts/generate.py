@@ -25,6 +25,7 @@ from e2e.helm import HelmFailed  # noqa: E402
 from penstock.api import reference as api_reference  # noqa: E402
 from penstock.api.crd import crd  # noqa: E402
 from penstock.engines import reference as engines_reference  # noqa: E402
+from penstock.fleet import reference as fleet_reference  # noqa: E402
 from scripts import chartvalues, manifest  # noqa: E402
 
 IMAGE_REPOSITORY = "ghcr.io/penstock-dev/penstock"
@@ -75,6 +76,7 @@ def outputs() -> dict[str, str]:
     values = chartvalues.with_settings(_read(VALUES))
     return {
         "crds/llmbackends.yaml": crd_text(),
+        "docs/reference/admission-rate.md": fleet_reference.page(),
         "docs/reference/engines.md": engines_reference.page(),
         "docs/reference/llmbackend.md": api_reference.page(),
         "charts/penstock/templates/crds/llmbackends.yaml": crd_template(),

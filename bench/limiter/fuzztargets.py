@@ -35,6 +35,7 @@ STREAMS = [
     for _, answer in _PAIRS
     if answer.payload.startswith((b"data:", b": a"))
 ]
+FIRST_EVENT = b'data: {"choices":[{"delta":{"role":"assistant"},"finish_reason":null}]}\n\n'
 CHUNKED_BODIES = [ask_bytes(ask)[1] for ask, _ in _PAIRS if ask.chunks]
 
 
@@ -89,20 +90,22 @@ def usage(chance: random.Random) -> None:
     """The watch takes out one usage event or nothing, and it sees the same wherever its reads are cut."""
     data = mutated(chance, _short(chance, STREAMS), STREAMS)
     kind = chance.choice(STREAM_KINDS)
+    first = FIRST_EVENT if chance.random() < 0.5 else b""  # behind it whole reads are counted without a look
+    cuts = pieces(chance, data)
     seen = []
-    for reads in ([data], pieces(chance, data)):
+    for reads in ([first, data], [first, *cuts]):
         watch = UsageWatch(kind, stream=True, remove_usage=True)
         kept = b"".join(watch.feed(read) for read in reads if read) + watch.end()
         if watch.removed:
-            _look_at_removed(data, kept)
+            _look_at_removed(first + data, kept)
         else:
-            assert kept == data, "bytes were lost without an event taken out"
+            assert kept == first + data, "bytes were lost without an event taken out"
         assert watch.removed <= 1, "more than one event was taken out"
-        seen.append((kept, watch.removed, watch.prompt_tokens, watch.output_tokens, watch.aborted))
+        seen.append((kept, watch.removed, watch.prompt_tokens, watch.output_tokens, watch.chunks, watch.aborted))
     if len(data) < 8 * 1024:  # beyond that what is held back depends on the reads
         assert seen[0] == seen[1], f"{seen[0][1:]} in one read, {seen[1][1:]} in pieces"
     silent = UsageWatch(chance.choice(list(Kind)), stream=chance.random() < 0.5)
-    assert b"".join(map(silent.feed, pieces(chance, data))) + silent.end() == data, "a watch changed what it watched"
+    assert b"".join(map(silent.feed, cuts)) + silent.end() == data, "a watch changed what it watched"
 
 
 def body(chance: random.Random) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import socket
 import ssl
@@ -15,6 +16,7 @@ import pytest
 from e2e.cluster.pki import Authority
 from penstock.api.engine import EngineType
 from penstock.engines.facts import Aggregation, MetricName
+from penstock.fleet import prometheus
 from penstock.fleet.prometheus import THREADS, Connection, PrometheusSource, signals_in
 from penstock.fleet.signals import Away, Replica, Subject
 
@@ -220,6 +222,31 @@ async def test_headers_and_a_path_in_front_are_kept_and_the_token_is_read_again(
     assert [headers["Authorization"] for _, _, headers in server.asked[::3]] == [f"Bearer {TOKEN}", "Bearer another"]
 
 
+async def test_what_this_machine_says_of_proxies_and_passwords_does_not_count(server, source_of, tmp_path, monkeypatch):
+    server.found = [series(WAITING, 3)]
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password other\n")
+    for name, value in {"NETRC": str(netrc), "http_proxy": "http://127.0.0.1:1", "no_proxy": ""}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "token").write_text(TOKEN)
+    found = await source_of(bearer_token_file=tmp_path / "token").read(subject())
+    assert found["chat-0"].waiting.value == 3
+    assert {headers["Authorization"] for _, _, headers in server.asked} == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_an_answer_is_read_up_to_a_size_that_counts_when_it_is_unpacked(server, source_of, monkeypatch, encoding):
+    plain = json.dumps(answer(series(WAITING, 3)) | {"padding": " " * 100_000}).encode()
+    server.respond = status(
+        200, gzip.compress(plain) if encoding == "gzip" else plain, **{"Content-Encoding": encoding}
+    )
+    monkeypatch.setattr(prometheus, "ANSWER_LIMIT_BYTES", len(plain))
+    assert (await source_of().read(subject()))["chat-0"].waiting.value == 3
+    monkeypatch.setattr(prometheus, "ANSWER_LIMIT_BYTES", len(plain) - 1)
+    with pytest.raises(Away, match=": ValueError"):
+        await source_of().read(subject())
+
+
 def status(code, body=b"an error", **headers):
     return lambda handler: handler.reply(body, status=code, **headers)
 
@@ -307,14 +334,14 @@ async def lag(seconds):
 @pytest.mark.parametrize("respond", [hang, drip])
 async def test_one_that_hangs_is_away_in_time_for_all_and_holds_nobody_up(server, source_of, respond):
     server.respond = respond
-    source = source_of(timeout_seconds=0.4)
+    source = source_of(timeout_seconds=1.0, shared_seconds=60.0)
     began = time.monotonic()
     watch = asyncio.create_task(lag(0.3))
     reads = [source.read(subject(f"team-{n}")) for n in range(5 * THREADS)]
     ends = await asyncio.gather(*reads, return_exceptions=True)
     assert all(isinstance(one, Away) for one in ends)
-    assert time.monotonic() - began < 3.0  # one after the other they would take 16 s
-    assert await watch < 0.25
+    assert time.monotonic() - began < 10.0  # one after the other they would take 40 s
+    assert await watch < 0.8  # in the loop each would stop it for 1 s
     # Who asks again while the queries hang does not wait at all, and starts no other.
     await asyncio.sleep(0.3)
     asked, began = len(server.asked), time.monotonic()
@@ -322,7 +349,7 @@ async def test_one_that_hangs_is_away_in_time_for_all_and_holds_nobody_up(server
         with pytest.raises(Away):
             await source.read(subject(f"team-{n}"))
     assert len(server.asked) == asked < 3 * THREADS
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 10.0
     assert sum(thread.name.startswith("prometheus") for thread in threading.enumerate()) <= THREADS
 
 

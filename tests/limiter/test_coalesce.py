@@ -136,6 +136,32 @@ async def test_what_is_no_key_is_refused(rig, headers: str) -> None:
     assert (reply.status, rig.engine.calls) == (400, [])
 
 
+def form(boundary: str, text: str = "a word") -> bytes:
+    part = f'--{boundary}\r\nContent-Disposition: form-data; name="file"\r\n\r\n{text}\r\n'
+    return f"{part}--{boundary}--\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["multipart/form-data; boundary={}", 'Multipart/Form-Data; charset=utf-8; Boundary="{}"'],
+    ids=["as SDKs write it", "in another spelling"],
+)
+async def test_a_form_is_the_same_with_another_boundary_and_another_with_other_content(rig, content_type: str) -> None:
+    async def send(boundary: str, text: str = "a word"):
+        headers = f"{KEY}Content-Type: {content_type.format(boundary)}\r\n"
+        return await rig.post(form(boundary, text), path="/v1/audio/transcriptions", headers=headers)
+
+    assert (await send("4f3d")).status == (await send("0c71")).status == 200
+    assert (len(rig.engine.calls), counted(rig, Coalesced.REPLAYED)) == (1, 1)
+    assert (await send("0c71", "another word")).status == 422
+
+
+async def test_only_a_form_has_a_boundary(rig) -> None:
+    headers = KEY + "Content-Type: application/json; boundary=1\r\n"
+    assert (await rig.post(b'{"n":1}', headers=headers)).status == 200
+    assert (await rig.post(b'{"n":11}', headers=headers)).status == 422
+
+
 async def test_an_answer_is_replayed_with_its_status_and_headers(rig) -> None:
     rig.engine.script = lambda call: call.send(JSON % (12, b'{"answer":1}'))
     first = await rig.post(headers=KEY)
@@ -292,6 +318,52 @@ async def test_a_run_that_nobody_comes_back_to_is_given_up(rig, monkeypatch) -> 
     assert len(rig.limiter.relay.coalescing.runs) == 0
 
 
+@pytest.fixture
+def held_on_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that could be come back to goes on for longer than any test waits."""
+    monkeypatch.setattr(run_module, "RECLAIM_SECONDS", 1000.0)
+
+
+@pytest.mark.usefixtures("held_on_to")
+async def test_a_run_that_was_left_by_a_slow_client_goes_on_and_can_be_had_again(rig) -> None:
+    rig.engine.script = stream = Stream()
+    client = await rig.begin(headers=KEY)
+    await client.reader.readuntil(EVENT)
+    (connection,) = [one for one in rig.limiter.relay.connections if one.request]
+    connection.request.job.client_paused()
+    client.reset()
+    await rig.until(lambda: not rig.limiter.relay.connections)
+    stream.say(EVENT, DONE, b"")
+    await rig.settled()
+    assert DONE in (await rig.post(headers=KEY)).body
+    assert (len(stream.calls), counted(rig, Coalesced.REPLAYED)) == (1, 1)
+
+
+@pytest.mark.usefixtures("held_on_to")
+async def test_a_run_that_waits_for_its_turn_is_given_up_with_its_last_client(open_rig) -> None:
+    async with open_rig(concurrency={"maximum": 1}) as rig:
+        held = rig.hold()
+        await rig.begin(b'{"n":1}')
+        await rig.until(lambda: len(held.calls) == 1)
+        (await rig.queue(headers=KEY)).reset()
+        await rig.until(lambda: not len(rig.limiter.admission.room))
+        held.answer(0)
+        await rig.settled()
+        assert len(held.calls) == 1
+
+
+@pytest.mark.usefixtures("held_on_to")
+async def test_a_run_that_is_too_long_to_be_told_again_is_given_up_with_its_last_client(rig) -> None:
+    rig.engine.script = stream = Stream()
+    client = await rig.begin(headers=KEY)
+    await client.reader.readuntil(EVENT)
+    stream.say(*[b"data: " + b"y" * 60_000 + b"\n\n"] * 6)
+    await client.reader.readexactly(6 * 60_000)
+    client.reset()
+    await rig.until(lambda: stream.left == 1)
+    await rig.settled()
+
+
 async def test_a_run_that_was_left_ends_when_its_answer_cannot_be_told_again(rig) -> None:
     rig.engine.script = stream = Stream()
     client = await rig.begin(headers=KEY)
@@ -411,6 +483,7 @@ async def test_a_single_slow_client_pauses_the_engine_and_is_never_cut_off(rig) 
     await rig.settled()
 
 
+@pytest.mark.usefixtures("held_on_to")
 async def test_a_drain_waits_for_a_run_and_refuses_who_comes_later(rig) -> None:
     rig.engine.script = stream = Stream()
     first = await rig.begin(headers=KEY)

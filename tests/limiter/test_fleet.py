@@ -103,7 +103,7 @@ async def test_a_policy_edit_and_another_ready_set_are_in_force_within_a_second(
         assert replica.limiter.state()["policy"]["source"] == "push"
         began = time.monotonic()
         fleet.observe(KEY, target(text=policy(maximumBodyMebibytes=9)))
-        await replica.until(lambda: replica.limiter.relay.maximum_body_mebibytes == 9)
+        await replica.until(lambda: replica.limiter.relay.body_limit_bytes == 9 << 20)
         assert time.monotonic() - began < 1.0
         began = time.monotonic()
         fleet.observe(KEY, target(text=policy(maximumBodyMebibytes=9), replicas=2))

@@ -67,7 +67,7 @@ async def test_a_policy_edit_is_in_force_within_a_second(replica, elect) -> None
     operator = elect(1)
     began = time.monotonic()
     assert await operator.push(replica, policy=policy(maximumBodyMebibytes=9)) is PushResult.APPLIED
-    assert replica.limiter.relay.maximum_body_mebibytes == 9
+    assert replica.limiter.relay.body_limit_bytes == 9 << 20
     assert time.monotonic() - began < 1.0
 
 

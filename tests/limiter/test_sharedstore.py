@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -312,10 +312,25 @@ async def test_a_store_that_becomes_slow_is_left(open_shared, server) -> None:
         await rig.until(lambda: rig.store.in_use)
 
 
+async def test_what_a_late_answer_charged_is_given_back_on_its_own_connection(open_shared, server) -> None:
+    async with (
+        slow_way(server.port, seconds=0.0) as way,
+        open_shared(f"redis://127.0.0.1:{way}/0", rateLimits=[quota(MANY)]) as rig,
+    ):
+        way.close()  # there will be no other connection
+        way.seconds = 0.2
+        assert (await rig.post()).status == 200
+        assert rig.store.problem == "late"
+        await rig.until(lambda: counted(server) == 1)
+        await rig.until(lambda: counted(server) == 0)
+        assert not rig.store.in_use
+
+
 class Way(int):
     """A port that leads to the store in some time."""
 
     seconds = 0.0
+    close: Callable[[], None]
 
 
 @asynccontextmanager
@@ -323,12 +338,14 @@ async def slow_way(port: int, *, seconds: float) -> AsyncIterator[Way]:
     tasks = set()
 
     async def pass_on(reader, writer, *, slowly: bool) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65536):
-                if slowly:
-                    await asyncio.sleep(way.seconds)
-                writer.write(data)
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(65536):
+                    if slowly:
+                        await asyncio.sleep(way.seconds)
+                    writer.write(data)
+        finally:
+            writer.close()
 
     async def serve(reader, writer) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", port)
@@ -337,7 +354,7 @@ async def slow_way(port: int, *, seconds: float) -> AsyncIterator[Way]:
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     way = Way(listening.sockets[0].getsockname()[1])
-    way.seconds = seconds
+    way.seconds, way.close = seconds, listening.close
     try:
         yield way
     finally:
@@ -345,6 +362,7 @@ async def slow_way(port: int, *, seconds: float) -> AsyncIterator[Way]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # closed connections end with the next turn of the loop
 
 
 async def test_a_wrong_password_is_said_never_shown_and_may_be_mended(open_shared, store_file, caplog) -> None:

@@ -31,6 +31,8 @@ def token(text: str = "x", finish: str | None = None) -> bytes:
 
 USAGE = event(id="c", choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
 ROLE = event(id="c", choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+TWO_CHOICES = event(choices=[{"delta": {"content": "x"}, "finish_reason": None} for _ in range(2)])
+AN_ENTRY = b'odd: {"choices":[{"delta":{}}]}\n'
 STREAM = [ROLE, token("a"), token("b"), token("c"), token("", "stop"), USAGE, DONE]
 
 
@@ -157,6 +159,24 @@ def test_without_usage_tokens_are_counted(size: int) -> None:
 
 def test_several_tokens_in_one_read_all_count() -> None:
     assert watch([ROLE, token() + token() + token()])[0].chunks == 3
+
+
+@pytest.mark.parametrize("size", [1, 40, 1_000_000])
+@pytest.mark.parametrize(
+    ("written", "chunks", "left"),
+    [
+        pytest.param(TWO_CHOICES + token(), 2, TWO_CHOICES + token(), id="one token for each event with the mark"),
+        pytest.param(TWO_CHOICES + USAGE, 1, TWO_CHOICES, id="two marks in one event do not hide the usage event"),
+        pytest.param(USAGE.replace(b"\n", b"\r\n") + token(), 1, token(), id="nor do other line ends"),
+        pytest.param(AN_ENTRY + USAGE, 0, AN_ENTRY + USAGE, id="an event that shows an entry is not removed"),
+    ],
+)
+def test_behind_a_stream_s_beginning_one_read_tells_what_its_pieces_tell(
+    written: bytes, chunks: int, left: bytes, size: int
+) -> None:
+    seen, passed = watch([ROLE, *cut(written, size)], remove_usage=True)
+    assert passed == ROLE + left
+    assert (seen.chunks, seen.output_tokens) == (chunks, 3 if b'"usage"' in written else None)
 
 
 def test_comments_are_no_tokens_and_pass() -> None:

@@ -48,3 +48,10 @@ def test_every_field_has_a_paragraph(name):
 def test_a_leader_has_stopped_before_another_may_lead(times, words):
     with pytest.raises(ValidationError, match=words):
         OperatorSettings(image="penstock:1", **times)
+
+
+@pytest.mark.parametrize("name", ["lease_duration_seconds", "lease_retry_seconds"])
+def test_of_a_time_that_is_wrong_by_itself_only_that_is_said(name):
+    with pytest.raises(ValidationError) as told:
+        OperatorSettings(image="penstock:1", **{name: -1})
+    assert [one["loc"] for one in told.value.errors()] == [(name,)]

@@ -134,8 +134,8 @@ async def test_the_loop_is_shown(loop_of, monkeypatch):
     text = shown(metrics)
     names = 'backend="chat",namespace="team"'
     for line in (
-        f"penstock_admission_rate{{{names}}} 2.5",
-        f"penstock_admission_rate_binds{{{names}}} 1.0",
+        f"penstock_backend_admission_rate_per_second{{{names}}} 2.5",
+        f"penstock_backend_admission_rate_binds{{{names}}} 1.0",
         f'penstock_pressure{{{names},signal="waiting"}} 1.5',
         f'penstock_signal_age_seconds{{{names},signal="waiting"}} 2.0',
         f'penstock_signal_age_seconds{{{names},signal="kv_cache_percent"}} 4.0',
@@ -143,8 +143,8 @@ async def test_the_loop_is_shown(loop_of, monkeypatch):
         f'penstock_signal_source{{{names},source="Stale"}} 0.0',
         'penstock_slow_loop_rounds_total{rule="hold"} 3.0',
         'penstock_slow_loop_rounds_total{rule="severe"} 0.0',
-        'penstock_push_total{result="applied"} 7.0',
-        'penstock_push_total{result="late"} 0.0',
+        'penstock_pushes_sent_total{result="applied"} 7.0',
+        'penstock_pushes_sent_total{result="late"} 0.0',
         "penstock_push_epoch_raised_total 2.0",
     ):
         assert line in text.splitlines()

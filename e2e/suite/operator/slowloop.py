@@ -76,7 +76,7 @@ class Reading:
     Attributes:
         rounds: Rounds so far.
         rules: Rounds by the rule that decided.
-        rate: `penstock_admission_rate`, requests per second.
+        rate: `penstock_backend_admission_rate_per_second`.
         binds: Whether limiters are held to it.
         signal: Name of the signal behind the pressure; empty for none.
         pressure: The pressure; 0 for none.
@@ -148,15 +148,15 @@ class Scene:
         own = {"namespace": NAMESPACE, "backend": self.backend.name}
         mine = [one for one in samples if own.items() <= one.labels.items()]
         values = {one.name: one.value for one in mine}
-        if "penstock_admission_rate_binds" not in values:
+        if "penstock_backend_admission_rate_binds" not in values:
             return None
         signals = [one.labels["signal"] for one in mine if one.name == "penstock_pressure"]
         sources = [one.labels["source"] for one in mine if one.name == "penstock_signal_source" and one.value]
         return Reading(
             rounds=sum(rules.values()),
             rules=rules,
-            rate=values.get("penstock_admission_rate", 0.0),
-            binds=bool(values["penstock_admission_rate_binds"]),
+            rate=values.get("penstock_backend_admission_rate_per_second", 0.0),
+            binds=bool(values["penstock_backend_admission_rate_binds"]),
             signal="".join(signals),
             pressure=values.get("penstock_pressure", 0.0),
             source="".join(sources),

@@ -16,8 +16,9 @@ from penstock.api.schema import Schema
 _HEAD = f"""# LLMBackend
 
 `apiVersion: {API_VERSION}`, `kind: {KIND}`, short name `{SHORT_NAME}`, namespaced. The same texts are in
-`kubectl explain llmbackend.spec`; [engines.md](engines.md) tells what is particular to each engine. This page is
-generated from the model in `operator/penstock/api`; run `python scripts/generate.py` after changing it.
+`kubectl explain llmbackend.spec`; [engines.md](engines.md) tells what is particular to each engine, and
+[admission-rate.md](admission-rate.md) what the words in `status.admission` mean. This page is generated from the model
+in `operator/penstock/api`; run `python scripts/generate.py` after changing it.
 
 The smallest object:
 
@@ -60,8 +61,8 @@ def page() -> str:
     for top in ("spec", "status"):
         parts.extend(_sections(whole["properties"][top], path=top))
     parts.append(_rules(whole))
-    parts.append(_words("Conditions", "type", ConditionType))
-    parts.append(_words("Reasons", "reason", Reason))
+    parts.append(words("Conditions", "type", ConditionType))
+    parts.append(words("Reasons", "reason", Reason))
     parts.append(_columns())
     return "\n".join(parts)
 
@@ -142,9 +143,9 @@ def _messages(node: Schema, *, path: str, told: bool = True) -> Iterator[tuple[s
         yield from _messages(node["items"], path=f"{path}[]" if told else path, told=told)
 
 
-def _words(title: str, column: str, words: type[StrEnum]) -> str:
+def words(title: str, column: str, enumeration: type[StrEnum]) -> str:
     """Return a table of an enumeration's values and the text that stands below each in its source."""
-    (definition,) = ast.parse(inspect.getsource(words)).body
+    (definition,) = ast.parse(inspect.getsource(enumeration)).body
     assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
     lines = [f"## {title}", "", f"| {column} | meaning |", "|---|---|"]
     for member, text in pairwise(definition.body[1:]):

@@ -7,21 +7,7 @@
 
 While there is no pressure R only follows: a burst after a quiet hour must not be held back by the quiet. Under pressure
 it binds, and falls; when pressure has gone it rises to where it was before, and then binds no more. In each round the
-first rule that applies decides:
-
-    rule        | when                                                            | R
-    ------------|-----------------------------------------------------------------|-------------------------------
-    fixed       | `adaptive.mode: Fixed`, or `admission.mode: Disabled`           | follows, binds nothing
-    idle        | no replica is ready                                             | stays
-    decay       | signals have been missing for more than 10 rounds               | binding: x 0.95
-    frozen      | for more than 3 rounds                                          | stays
-    missing     | in this round                                                   | stays
-    severe      | pressure > 2 on half of the replicas, > 1 for two rounds        | least of R and admitted, x 0.7
-    overload    | pressure > 1 on half of the replicas for two rounds             | least of R and admitted, x 0.9
-    recovery    | binding, pressure < 0.7 on all replicas, all known              | x 1.05
-    recovered   | it would then be what it was before                             | follows, binds nothing
-    hold        | binding, and nothing of that                                    | stays
-    tracking    | else                                                            | follows
+first `Rule` that applies decides.
 
 Signals are missing when nothing is known of more than half of the replicas. After a cut the two rounds begin anew,
 since what was let in before has to leave the engine before the cut can show; for the same reason pressure that was
@@ -59,19 +45,30 @@ FLOOR_PER_REPLICA = 6 / 60
 
 
 class Rule(StrEnum):
-    """Which rule decided; see the module's table."""
+    """Which rule decided a round, in the order in which they are tried: when it applies, and what R is then."""
 
     FIXED = "fixed"
+    """`adaptive.mode` is `Fixed`, or `admission.mode` is `Disabled`: R follows, and binds nothing."""
     IDLE = "idle"
+    """No replica is ready: R stays."""
     DECAY = "decay"
+    """Signals have been missing for more than 10 rounds while R binds: x 0.95."""
     FROZEN = "frozen"
+    """Signals have been missing for more than 3 rounds: R stays."""
     MISSING = "missing"
+    """Signals are missing in this round: R stays."""
     SEVERE = "severe"
+    """Pressure is above 2 on half of the replicas, and above 1 for two rounds: the least of R and admitted, x 0.7."""
     OVERLOAD = "overload"
+    """Pressure is above 1 on half of the replicas for two rounds: the least of R and admitted, x 0.9."""
     RECOVERY = "recovery"
+    """R binds, and pressure is known of all replicas and below 0.7: x 1.05."""
     RECOVERED = "recovered"
+    """By `recovery` R would be what it was before it began to bind: it follows again, and binds nothing."""
     HOLD = "hold"
+    """R binds, and nothing above is so: it stays."""
     TRACKING = "tracking"
+    """R does not bind, and nothing above is so: it follows."""
 
 
 CHANGING = frozenset({Rule.SEVERE, Rule.OVERLOAD, Rule.RECOVERY, Rule.DECAY})

@@ -229,15 +229,14 @@ class Run:
     def _nobody_follows(self) -> None:
         if self._is_over:
             return
-        job = self._job
-        if job is not None and self.reclaimable and self.at_engine and self.recording.whole and self._hub.admits:
+        if self.reclaimable and self.at_engine and self.recording.whole and self._hub.admits:
             self._timer = self._hub.loop.call_later(RECLAIM_SECONDS, self._give_up_alone)
             self.flow()
         else:
             self._give_up()
 
     def _give_up_alone(self) -> None:
-        if not (self._is_over or self._followers):
+        if not self._followers:
             if self._timer is not None:
                 self._hub.count(Coalesced.ABANDONED)
             self._give_up()

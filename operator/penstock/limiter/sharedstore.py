@@ -14,8 +14,6 @@ Questions of one moment travel together, and while one round trip is under way t
 enough for any load, and a busy store is asked in larger pieces. An answer that comes too late is still read: what was
 charged with it is given back, since the local split has charged it too. `corrections` go along, and wait while the
 store is out of use. What was charged on a connection that broke is unknown, and is left to time.
-
-A timer that is itself late says something about this process and nothing about the store; then it waits once more.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,12 +31,12 @@ from penstock.limiter import storescripts
 from penstock.limiter.asking import Asking
 from penstock.limiter.corrections import Corrections
 from penstock.limiter.storeline import Call, Line, LineError
+from penstock.limiter.storequestions import Questions
 from penstock.limiter.storeurl import StoreUrl
 
 logger = logging.getLogger(__name__)
 
 BUDGET_SECONDS = 0.02
-OWN_LAG_SECONDS = 0.005
 BATCH_LIMIT = 64
 """Calls in one round trip: what is parsed at once must not hold up the streams."""
 
@@ -78,13 +76,9 @@ class SharedStore:
         self._loop = loop
         self._decide = storescripts.decide()
         self._settle = storescripts.settle()
-        self._asked: deque[Asking] = deque()
-        """Questions that are not sent yet."""
-        self._sent: list[Asking] = []
+        self._questions = Questions(loop, budget_seconds=BUDGET_SECONDS, late=self._is_late)
         self._work = asyncio.Event()
         self._changed = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._forgiven = False
 
     def use(self, url: StoreUrl | None) -> None:
         """Use another store, or none. Who asks at this moment is decided locally."""
@@ -100,10 +94,8 @@ class SharedStore:
 
     def ask(self, asking: Asking) -> None:
         """Send a question; its asker is told later, within the budget. Only while the store is in use."""
-        self._asked.append(asking)
+        self._questions.add(asking)
         self._work.set()
-        if self._timer is None:
-            self._timer = self._loop.call_at(asking.asked_at + BUDGET_SECONDS, self._time_is_up)
 
     def poster(self) -> Callable[[Settlement], None]:
         """Return what takes corrections of charges in the store of now."""
@@ -182,24 +174,24 @@ class SharedStore:
         await self._round_trip(line)
         if not self.in_use:
             await self._send_posts(line)  # what came too late is given back on this connection, which still works
-        elif not self._asked and not self.corrections:
+        elif not self._questions and not self.corrections:
             self._work.clear()
 
     async def _round_trip(self, line: Line) -> None:
         """Send what has gathered, as much as is good for one, and tell the askers."""
-        self._sent = sent = [self._asked.popleft() for _ in range(min(BATCH_LIMIT, len(self._asked)))]
+        sent = self._questions.send(BATCH_LIMIT)
         posts = self.corrections.take(BATCH_LIMIT - len(sent))
         calls = [Call(self._decide, one.question.keys, one.question.arguments) for one in sent]
         calls += [Call(self._settle, one.keys, one.arguments) for one in posts]
         if not calls:
             return
         answers = await self._call(line, calls, posts)
-        self._sent = []
+        self._questions.answered()
         failed = None
         for asking, answer in zip(sent, answers, strict=False):
             failed = self._answered(asking, answer) or failed
         failed = self.corrections.answered(posts, answers[len(sent) :]) or failed
-        self._set_timer()
+        self._questions.watch()
         if failed is not None:
             raise failed
 
@@ -272,35 +264,9 @@ class SharedStore:
             )
         self.in_use = False
         self.problem = problem
-        waiting = [*self._sent, *self._asked]
-        self._sent = []
-        self._asked.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for asking in waiting:
+        for asking in self._questions.drop():
             self._tell(asking, None)
 
-    def _set_timer(self) -> None:
-        """Watch the question that has waited the longest."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        oldest = next((one for one in (*self._sent, *self._asked) if one.is_awaited), None)
-        if oldest is not None:
-            self._timer = self._loop.call_at(oldest.asked_at + BUDGET_SECONDS, self._time_is_up)
-
-    def _time_is_up(self) -> None:
-        due = self._timer.when() if self._timer is not None else 0.0
-        self._timer = None
-        if not self._forgiven and self._loop.time() - due > OWN_LAG_SECONDS:
-            self._forgiven = True
-            self._timer = self._loop.call_later(OWN_LAG_SECONDS, self._time_is_up)
-            return
-        self._forgiven = False
-        late = self._loop.time() - BUDGET_SECONDS
-        if any(one.is_awaited and one.asked_at <= late for one in (*self._sent, *self._asked)):
-            self._failed("late")
-            self._work.set()
-        else:
-            self._set_timer()
+    def _is_late(self) -> None:
+        self._failed("late")
+        self._work.set()

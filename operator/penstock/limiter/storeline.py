@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.limiter import storescripts
+from penstock.limiter.storeanswers import bounded_parser
 from penstock.limiter.storeurl import StoreUrl
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Line:
             from redis.asyncio import Redis  # noqa: PLC0415 - an optional extra
             from redis.asyncio.retry import Retry  # noqa: PLC0415
             from redis.backoff import NoBackoff  # noqa: PLC0415
+
+            parser = bounded_parser()
         except ImportError:
             raise LineError("library_missing") from None
         try:
@@ -67,6 +70,7 @@ class Line:
                 max_connections=1,
                 protocol=2,
                 driver_info=None,
+                parser_class=parser,
             )
         except ValueError:
             raise LineError("bad_url") from None
@@ -135,6 +139,7 @@ def _error_of(answer: object) -> LineError | None:
     words = (
         ((exceptions.AuthenticationError, exceptions.NoPermissionError), "refused_password"),
         (exceptions.NoScriptError, "lost_scripts"),
+        (exceptions.InvalidResponse, "not_understood"),
         (exceptions.ReadOnlyError, "read_only"),
         (exceptions.OutOfMemoryError, "out_of_memory"),
         (exceptions.BusyLoadingError, "loading"),

@@ -6,8 +6,8 @@ never writes an event anew.
 
 An event stream is nearly all alike: one token for each event. Such events say so in a few bytes that cannot occur
 inside of a JSON text, where their quotes would be escaped: `"finish_reason":null`, for one. So a read that ends where
-an event ends, and holds as many of these marks as it holds events, is counted and passed on: two counts, nothing else.
-Only other reads are cut into events, and only events without the mark are decoded.
+an event ends, and whose events all have the mark, is counted and passed on as it is. Only in other reads every event is
+looked at, and only events without the mark are decoded.
 
 | state | a read comes | next |
 |---|---|---|
@@ -101,10 +101,12 @@ class UsageWatch(Report):
         if not self._stream:
             self._keep(data)
             return data
-        if self._begun and not self._rest and data.endswith(_END):
-            events = data.count(_END)
-            if events == data.count(self._mark):
-                self.chunks += events
+        if self._begun and not self._rest and data.endswith(_END) and b"\r" not in data:
+            events = data.split(_END)
+            events.pop()
+            mark = self._mark
+            if all(mark in event for event in events):
+                self.chunks += len(events)
                 return data
         return self._scan(data)
 
@@ -171,7 +173,8 @@ class UsageWatch(Report):
             return False
         self._begun = True
         self.take(seen)
-        return self._remove and seen.choices == [] and seen.usage is not None and not seen.error and not self.removed
+        found = self._remove and seen.choices == [] and seen.usage is not None and not seen.error and not self.removed
+        return found and _AN_ENTRY.search(event) is None  # as of an event that comes in pieces
 
     # ---- whole answers
 

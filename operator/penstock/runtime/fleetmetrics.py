@@ -26,11 +26,13 @@ class FleetMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics."""
         rate = GaugeMetricFamily(
-            "penstock_admission_rate",
+            "penstock_backend_admission_rate_per_second",
             "R: requests per second that the backend admits; it may bind or not",
             labels=LABELS,
         )
-        binds = GaugeMetricFamily("penstock_admission_rate_binds", "1 while limiters are held to R", labels=LABELS)
+        binds = GaugeMetricFamily(
+            "penstock_backend_admission_rate_binds", "1 while limiters are held to R", labels=LABELS
+        )
         pressure = GaugeMetricFamily(
             "penstock_pressure", "Largest pressure of a replica; 1 is fully loaded", labels=(*LABELS, "signal")
         )
@@ -58,7 +60,7 @@ class FleetMetrics(Collector):
             for rule in Rule:
                 rounds.add_metric([rule], self.fleet.rounds[rule])
         yield from (rate, binds, pressure, age, source, rounds)
-        pushes = CounterMetricFamily("penstock_push", "Pushes to limiters by result", labels=["result"])
+        pushes = CounterMetricFamily("penstock_pushes_sent", "Pushes to limiters by result", labels=["result"])
         if self.pusher is not None:
             for result in PushResult:
                 pushes.add_metric([result], self.pusher.results[result])

@@ -142,10 +142,11 @@ class OperatorSettings(BaseModel):
 
     @field_validator("lease_renew_deadline_seconds")
     @classmethod
-    def _between_the_other_two(cls, deadline: float, info: ValidationInfo) -> float:
-        # A time that is missing here is wrong by itself, and told.
-        if deadline >= info.data.get("lease_duration_seconds", deadline + 1):
+    def _longer_than_retry_and_shorter_than_duration(cls, deadline: float, info: ValidationInfo) -> float:
+        retry, duration = info.data.get("lease_retry_seconds"), info.data.get("lease_duration_seconds")
+        # One that is None here is wrong by itself, and told.
+        if duration is not None and deadline >= duration:
             raise ValueError("must be shorter than --lease-duration-seconds: a leader stops before another takes over")
-        if deadline <= info.data.get("lease_retry_seconds", deadline - 1):
+        if retry is not None and deadline <= retry:
             raise ValueError("must be longer than --lease-retry-seconds, so that a failed renewal can be tried again")
         return deadline
