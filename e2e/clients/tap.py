@@ -75,7 +75,7 @@ class Tap:
         self._port = 0
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._open: dict[asyncio.Task[None], tuple[asyncio.StreamWriter, ...]] = {}
+        self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -118,13 +118,29 @@ class Tap:
                 writer.transport.abort()
         await asyncio.gather(*open_now)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Known from its first moment, so that a stop ends it whatever it waits for.
         self._connections += 1
-        number = self._connections
-        limiter_reader, limiter_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        writers = [writer]
+        self._open[self._loop.create_task(self._relay(self._connections, reader, writers))] = writers
+
+    async def _relay(self, number: int, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = writers = writer, limiter_writer
+        try:
+            await self._pass_on(number, reader, writers)
+        finally:
+            for each in writers:
+                each.close()
+            for each in writers:
+                with contextlib.suppress(ConnectionError):
+                    await each.wait_closed()
+            del self._open[task]
+
+    async def _pass_on(self, number: int, reader: asyncio.StreamReader, writers: list[asyncio.StreamWriter]) -> None:
+        (writer,) = writers
+        limiter_reader, limiter_writer = await asyncio.open_connection("127.0.0.1", self.target)
+        writers.append(limiter_writer)
         ways = (
             asyncio.create_task(_pump(reader, limiter_writer, lambda data: self._request(number, data))),
             asyncio.create_task(_pump(limiter_reader, writer, lambda data: self._answer(number, data))),
@@ -134,7 +150,6 @@ class Tap:
         for each in writers:
             each.close()
         await asyncio.gather(*ways)
-        del self._open[task]
 
     def _request(self, connection: int, data: bytes) -> None:
         if data.startswith((b"POST ", b"GET ")):

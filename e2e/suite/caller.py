@@ -14,16 +14,16 @@ TIMEOUT_SECONDS = 120
 
 
 class Caller:
-    """Asks one replica for one streamed completion, and reads it as it comes in a thread of its own.
+    """Asks one replica for one completion, and reads it as it comes in a thread of its own.
 
     Attributes:
         status: Status of the answer; None before there is one.
-        tokens: Chunks of text that have come.
+        tokens: Chunks of text that have come of a stream.
         finish: Why the answer ended, in the engine's words; empty before, and for ever when it is cut.
         over: Whether nothing more will come.
     """
 
-    def __init__(self, pod: Any, *, model: str, prompt: str, tokens: int, key: str) -> None:
+    def __init__(self, pod: Any, *, model: str, prompt: str, tokens: int, key: str, stream: bool = True) -> None:
         """Send the request.
 
         Args:
@@ -32,13 +32,14 @@ class Caller:
             prompt: What it asks.
             tokens: Length of the answer.
             key: The caller's API key.
+            stream: Whether the answer is to come as it is made, or whole.
         """
         self.status: int | None = None
         self.tokens = 0
         self.finish = ""
         self.over = False
         self._connection = http.client.HTTPConnection(pod.status.pod_ip, API_PORT, timeout=TIMEOUT_SECONDS)
-        body = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True}
+        body = {"model": model, "prompt": prompt, "max_tokens": tokens, "stream": stream, "ignore_eos": True}
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         self._connection.request("POST", "/v1/completions", json.dumps(body), headers)
         self._socket = self._connection.sock

@@ -120,7 +120,24 @@ def test_what_differs_between_builds_goes_by_environment(tuning: dict[str, Any],
     """A build that does not know a variable ignores it; an unknown flag would stop the start."""
     variables = ENGINE.environment(spec(engine={"llamaCpp": tuning}), None)
     found = {variable.name: variable.value for variable in variables if variable.name.startswith("LLAMA_ARG_")}
-    assert found == expected
+    assert found == {"LLAMA_ARG_BATCH": "512"} | expected
+
+
+@pytest.mark.parametrize(
+    ("limits", "arguments", "batch"),
+    [
+        ({}, [], "512"),
+        ({"cpu": "4"}, ["-b", "64"], "512"),
+        ({"nvidia.com/gpu": 1}, [], None),
+        ({"cpu": "4"}, ["--embeddings", "-ub", "2048"], None),
+    ],
+    ids=["no limit", "CPU, where an argument beats the variable", "GPU", "inputs must fit into a larger one"],
+)
+def test_a_cpu_works_in_batches_after_which_it_can_notice_that_a_client_left(
+    limits: dict[str, Any], arguments: list[str], batch: str | None
+) -> None:
+    variables = ENGINE.environment(spec(resources={"limits": limits}, engine={"args": arguments}), None)
+    assert {variable.name: variable.value for variable in variables}.get("LLAMA_ARG_BATCH") == batch
 
 
 def test_the_image_is_run_as_it_is() -> None:

@@ -1,4 +1,6 @@
-"""An LLMBackend on real vLLM on CPU: ready, streamed, under KV pressure, drained, its metrics read through the limiter.
+"""An LLMBackend on real vLLM on CPU: ready, streamed, aborted, under KV pressure, drained.
+
+Its metrics are read through the limiter.
 
 vLLM is too large for an image: it lies in a folder of the host and reaches the pod, read-only, through a
 PersistentVolume, under the path it was built for. The KV cache is made tiny, so a dozen requests do not fit in it.
@@ -20,6 +22,7 @@ import pytest
 from kubernetes import client
 
 from e2e.suite.backends import ADMIN_PORT, NAMESPACE, Backend, wait_until
+from e2e.suite.caller import Caller
 from e2e.suite.streams import ending
 
 pytestmark = pytest.mark.cluster
@@ -30,6 +33,10 @@ KV_BLOCKS = 12
 SEATS = 16
 PRESSURE_STREAMS = 12
 PRESSURE_TOKENS = 400
+ABORTED_TOKENS = 900
+REST_SECONDS = 2.5
+"""Two looks of the limiter at the engine's metrics."""
+
 DRAIN_STREAMS = 4
 DRAIN_TOKENS = 200
 READY_TIMEOUT_SECONDS = 240
@@ -127,6 +134,45 @@ def test_real_vllm_becomes_ready(real: Backend, record: Callable[..., None]) -> 
 def test_real_vllm_streams_through_the_service(real: Backend) -> None:
     """The official client gets every token it asked for."""
     assert ask(real, 32) == ("length", 32)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_client_that_leaves_is_aborted_in_real_vllm(real: Backend, stream: bool, record: Callable[..., None]) -> None:
+    """It is at work on the request, then on nothing, and makes no token of it any more."""
+    (pod,) = real.pods()
+    wait_for_running(real, 0)
+    before = engine_metric(real, "vllm:generation_tokens_total")
+    caller = Caller(pod, model=real.model, prompt="the lazy dog", tokens=ABORTED_TOKENS, key="", stream=stream)
+    wait_for_running(real, 1)
+    if stream:
+        wait_until(lambda: caller.tokens > 0, timeout=30, what=lambda: f"a token; {caller.over=}")
+    assert not caller.over, "the answer is complete before anybody could leave"
+    caller.leave()
+    seconds = wait_for_running(real, 0)
+    time.sleep(REST_SECONDS)
+    made = engine_metric(real, "vllm:generation_tokens_total") - before
+    time.sleep(REST_SECONDS)
+    later = engine_metric(real, "vllm:generation_tokens_total") - before
+    name = f"real vLLM: a client leaves {'its stream' if stream else 'before its whole answer'}"
+    record(f"{name}: to the engine's metrics showing nothing at work", seconds, unit="s")
+    record(
+        f"{name}: tokens made",
+        later,
+        unit=f"of {ABORTED_TOKENS}",
+        bar="fewer, and no more later",
+        holds=made == later < ABORTED_TOKENS,
+    )
+    assert made == later < ABORTED_TOKENS
+    assert real.in_flight() == 0
+
+
+def wait_for_running(backend: Backend, count: int) -> float:
+    """Wait until the engine says that it works on so many; return the seconds it took."""
+    return wait_until(
+        lambda: engine_metric(backend, "vllm:num_requests_running") == count,
+        timeout=30,
+        what=lambda: f"{count} at work; it says {engine_metric(backend, 'vllm:num_requests_running')}",
+    )
 
 
 def test_kv_pressure_shows_in_the_metrics_and_loses_nobody(real: Backend, record: Callable[..., None]) -> None:

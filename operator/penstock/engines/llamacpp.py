@@ -31,6 +31,13 @@ NO_UI_BUILD = 10964
 """The web interface's flag is `--no-ui` here; older builds call it `--no-webui`."""
 
 DEFAULT_CONTEXT_TOKENS = 4096
+CPU_BATCH_TOKENS = 512
+"""What the server works off before it looks at anything else, a client that left included; four times that by default,
+which is many seconds of a CPU. It computes no more than this at once anyway, so a smaller batch costs nothing."""
+
+PHYSICAL_BATCH_FLAGS: Final = frozenset({"-ub", "--ubatch-size"})
+"""Who sets what is computed at once, for inputs of an embedding that must fit into it, wants no less than that."""
+
 STOP_SECONDS = 5
 HOME = "/tmp"  # noqa: S108 - an emptyDir of the pod
 
@@ -188,6 +195,8 @@ class LlamaCpp(Engine):
             # Off unless asked for: the built-in default of 8 GiB ends in an out-of-memory kill after hours.
             "LLAMA_ARG_CACHE_RAM": str(tuning.cache_ram_mebibytes),
         }
+        if not spec.resources.gpus() and not PHYSICAL_BATCH_FLAGS.intersection(spec.engine.args):
+            own["LLAMA_ARG_BATCH"] = str(CPU_BATCH_TOKENS)
         if tuning.flash_attention is not FlashAttention.AUTO:
             # As a flag, `-fa` is a switch in older builds and takes a value in newer ones.
             own["LLAMA_ARG_FLASH_ATTN"] = "1" if tuning.flash_attention is FlashAttention.ENABLED else "0"

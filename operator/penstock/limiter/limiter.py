@@ -125,6 +125,7 @@ class Limiter:
             )
             lingering.look_soon = self.poller.look_soon
             lingering.on_return = self.admission.room.advance
+            self.admission.room.abandoned = lingering.requests
             self.poller.on_metrics = lingering.seen
 
     async def run(self, *, host: str | None = None) -> None:
@@ -218,8 +219,9 @@ class Limiter:
             self._on_policy(policy)
 
     def _requests(self) -> int:
-        """Return how many generation requests are at the engine or wait for it."""
-        return self.admission.gate.in_flight + len(self.admission.room)
+        """Return for how many generation requests somebody waits, at the engine or in front of it."""
+        room = self.admission.room
+        return self.admission.gate.in_flight - room.abandoned() + len(room)
 
     def _listen(self, service: Service, host: str | None, port: int, *, limit: int) -> list[Listener]:
         overflow = Overflow(self._loop, service.count_refusal)

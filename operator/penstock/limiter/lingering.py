@@ -1,16 +1,19 @@
 """Permits of requests whose client has left and whose slot the engine has not freed yet.
 
-llama-server notices that a client has left with the next token of a stream, and within seconds otherwise; until then
-its slot is taken, and a request that is sent meanwhile waits inside the server, where nobody can take it back. So the
-permit of such a request comes back only when the engine shows the slot free.
+llama-server notices that a client has left with the next token of a stream. Before that, and for an answer that is no
+stream, it looks after a second in which it has made no token for anybody, and acts when the batch of tokens at hand is
+worked off. So beside busy neighbours an answer that nobody waits for is made to its end. Until then its slot is taken,
+and a request that is sent meanwhile waits inside the server, where nobody can take it back. So the permit of such a
+request comes back only when the engine shows the slot free.
 
     event                                                | what happens
     -----------------------------------------------------|----------------------------------------------
-    the client leaves                                    | the permit is kept, and the engine looked at soon
+    the client leaves                                    | the permit is kept, and the engine looked at: soon if no
+                                                         | other is kept, else with the next look
     metrics, asked for later, show fewer requests at work| as many permits go back, the oldest first
     metrics do not tell                                  | all go back
     the engine is gone                                   | all go back
-    the longest time is over                             | it goes back anyway, counted in `given_up`
+    nothing was heard of the engine for a long time      | it goes back anyway, counted in `given_up`
 
 Between two looks more than a second passes, because the server looks after its clients only when nobody asks it.
 """
@@ -30,7 +33,7 @@ FIRST_LOOK_SECONDS = 0.3
 
 NEXT_LOOK_SECONDS = 1.2
 LONGEST_SECONDS = 30.0
-"""llama-server works a batch of a prompt off before it looks at anything else, which takes a slow CPU many seconds."""
+"""How long a permit is kept without news of the engine. A slot that its metrics show taken is never given away."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +47,7 @@ class Lingering:
     """See the module's docstring.
 
     Attributes:
-        given_up: Permits that came back because the longest time was over.
+        given_up: Permits that came back because nothing was heard of the engine.
         look_soon: Asks for the engine's metrics in so many seconds.
         on_return: Called when permits have come back.
     """
@@ -67,6 +70,10 @@ class Lingering:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def requests(self) -> int:
+        """Return how many requests these permits are for; nobody waits for any of them."""
+        return sum(one.permit.requests for one in self._kept)
+
     def keep(self, permit: Permit) -> None:
         """Keep the permit of a request whose client has left."""
         now = self._loop.time()
@@ -75,16 +82,15 @@ class Lingering:
             return
         if not self._kept:
             self._active = self._gate.in_flight - permit.requests
-        kept = _Kept(permit, now, self._loop.call_later(LONGEST_SECONDS, self._time_is_up, permit))
-        self._kept.append(kept)
-        self.look_soon(FIRST_LOOK_SECONDS)
+            self.look_soon(FIRST_LOOK_SECONDS)  # else clients that leave one by one would keep the server from noticing
+        self._kept.append(_Kept(permit, now, self._timer(permit)))
 
     def seen(self, metrics: bytes, asked_at: float) -> None:
         """Take the engine's metrics, which were asked for at a time."""
         if not self._kept:
             return
         at_work = self._at_work(metrics)
-        total = sum(one.permit.requests for one in self._kept)
+        total = self.requests()
         # Who has a client may be at work, but one that was sent since the last look may not be seen yet; what is beyond
         # that is theirs who have left.
         active = self._gate.in_flight - total
@@ -96,6 +102,9 @@ class Lingering:
                 total -= one.permit.requests
                 back.append(one)
         self._give_back(back)
+        for one in self._kept:
+            one.timer.cancel()
+            one.timer = self._timer(one.permit)
         if self._kept:
             self.look_soon(NEXT_LOOK_SECONDS)
 
@@ -107,6 +116,9 @@ class Lingering:
         """Keep none from now on: the process ends."""
         self._closed = True
         self.all_gone()
+
+    def _timer(self, permit: Permit) -> asyncio.TimerHandle:
+        return self._loop.call_later(LONGEST_SECONDS, self._time_is_up, permit)
 
     def _at_work(self, metrics: bytes) -> int | None:
         found = self._pattern.search(metrics)

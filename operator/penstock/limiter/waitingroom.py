@@ -31,7 +31,8 @@ class WaitingRoom:
 
     Attributes:
         waits: How long requests had a place in the queue.
-        on_idle: Called when the last request has gone, from the engine and from here.
+        on_idle: Called when nobody waits any more, for the engine or here.
+        abandoned: Returns how many requests at the engine nobody waits for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, gate: Gate, *, refusal: Callable[[Shed], Refused]) -> None:
@@ -46,6 +47,7 @@ class WaitingRoom:
         self._advancing = self._again = False
         self.waits = WaitHistogram()
         self.on_idle: Callable[[], None] | None = None
+        self.abandoned: Callable[[], int] = int
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._delayed) + len(self._asking)
@@ -128,7 +130,7 @@ class WaitingRoom:
         due = self._gate.wake_at()
         if due is not None or self._timer is not None:
             self._set_timer(due)
-        if not self._gate.books.in_flight and self.on_idle is not None and not self:
+        if self._gate.books.in_flight <= self.abandoned() and self.on_idle is not None and not self:
             self.on_idle()
 
     def _tell(self, turn: Turn, event: Granted | Dropped, now: float) -> None:
