@@ -29,11 +29,12 @@ class NativeBuildError(Exception):
 
 def compiler() -> list[str] | None:
     """Return the command of a C compiler; None when there is none."""
-    if named := os.environ.get("CC"):
-        return shlex.split(named)
+    if named := shlex.split(os.environ.get("CC", "")):
+        return named
     if found := next(filter(shutil.which, COMPILERS), None):
         return [found]
-    return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
+    # Without the flag it compiles for the very machine that it runs on, and the library would end elsewhere.
+    return [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"] if find_spec("ziglang") else None
 
 
 def build(target: Path) -> None:
@@ -45,16 +46,22 @@ def build(target: Path) -> None:
     command = compiler()
     if command is None:
         raise NativeBuildError("there is no C compiler; install one (Debian: gcc and libc6-dev), or set CC")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".lanes-") as folder:
-        output = Path(folder) / target.name
-        command += [*FLAGS, str(SOURCE), "-o", str(output)]
-        try:
-            done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        except OSError as error:
-            raise NativeBuildError(f"cannot run {command[0]}: {error.strerror}") from None
-        if done.returncode:
-            raise NativeBuildError(f"`{shlex.join(command[:3])} …` failed:\n{done.stderr.strip()}")
-        output.replace(target)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".lanes-") as folder:
+            output = Path(folder) / target.name
+            _compile([*command, *FLAGS, str(SOURCE), "-o", str(output)])
+            output.replace(target)
+    except OSError as error:
+        raise NativeBuildError(f"cannot write to {target.parent}: {error.strerror}") from None
+
+
+def _compile(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise NativeBuildError(f"cannot run {command[0]}: {error.strerror}") from None
+    if done.returncode or not Path(command[-1]).exists():
+        raise NativeBuildError(f"`{shlex.join(command[:3])} …` failed:\n{done.stderr.strip()}")
 
 
 def requirement() -> str:
@@ -70,7 +77,8 @@ def main() -> None:
     if "--install-compiler" in sys.argv and compiler() is None:
         print("[penstock] no C compiler here: installing one into the Python environment", file=sys.stderr, flush=True)
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", requirement()]
-        subprocess.run(pip, check=True)
+        if subprocess.run(pip, check=False).returncode:
+            sys.exit(f"penstock: cannot install {requirement()}; install a C compiler (Debian: gcc and libc6-dev)")
     try:
         build(LIBRARY)
     except NativeBuildError as error:

@@ -19,8 +19,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 def start_up(name):
     """Start `up` as a command of its own, and return it once its programs run."""
-    command = subprocess.Popen(
-        [sys.executable, "-m", "e2e.cluster", "up", "--name", name],
+    command = subprocess.Popen(  # a shell's background job ignores SIGINT, and so would what it starts
+        ["env", "--default-signal=INT", sys.executable, "-m", "e2e.cluster", "up", "--name", name],
         cwd=REPOSITORY,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import select
 import signal
@@ -113,6 +114,28 @@ def test_a_closed_lane_is_none(bench: Bench) -> None:
     assert bench.lanes.close(bench.source.fileno()) == 0
     bench.engine.send(CHUNK)
     assert bench.next() == EVENT
+
+
+def test_a_lane_tells_its_count_again_and_a_new_one_begins_anew(bench: Bench) -> None:
+    marked = chunk(b"data: %b\n\n" % MARK)
+    ChunkScanner().feed(marked)
+    bench.open(MARK)
+    bench.engine.send(marked)
+    bench.next()
+    number = bench.source.fileno()
+    assert [bench.lanes.close(number), bench.lanes.close(number), bench.lanes.close(number + 1)] == [1, 1, 0]
+    bench.open(MARK)
+    assert bench.lanes.close(number) == 0
+
+
+def test_data_together_with_an_end_is_told_as_an_event(bench: Bench) -> None:
+    """What comes with a hang-up is read by who handles the hang-up, so that both are seen in order."""
+    bench.open()
+    bench.engine.send(CHUNK)
+    bench.engine.close()
+    assert bench.next() == EVENT
+    assert bench.lanes.turn.events & select.EPOLLHUP
+    assert bench.source.recv(100) == CHUNK
 
 
 @pytest.mark.parametrize(
@@ -250,17 +273,17 @@ def test_it_returns_after_the_events_that_are_known(bench: Bench) -> None:
 
 
 def test_handlers_of_signals_run_while_it_waits(bench: Bench) -> None:
-    told: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, _frame: told.append(number))
+    told: list[float] = []
+    before = signal.signal(signal.SIGALRM, lambda _number, _frame: told.append(time.monotonic()))
+    started = time.monotonic()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        deadline = time.monotonic() + 5
-        while not told and time.monotonic() < deadline:
-            bench.next(5.0)
+        while not told:
+            bench.next(4.0)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert told == [signal.SIGALRM]
+    assert told[0] - started < 2
 
 
 def test_lanes_that_have_ended_can_still_be_told_to_return(bench: Bench) -> None:
@@ -269,6 +292,7 @@ def test_lanes_that_have_ended_can_still_be_told_to_return(bench: Bench) -> None
     bench.lanes.end()
     bench.lanes.turn.returns = True
     assert bench.lanes.turn.returns
+    assert bench.lanes.close(bench.source.fileno()) == 0 or isinstance(bench.lanes, PythonLanes)
     bench.lanes.end()
 
 
@@ -316,7 +340,7 @@ def test_a_long_mark_is_refused() -> None:
     with select.epoll() as epoll:
         lanes = NativeLanes(epoll)
         lanes.open(0, 1, b"m" * MARK_LIMIT_BYTES)
-        with pytest.raises(ValueError, match="at most 64 bytes"):
+        with pytest.raises(ValueError, match="the mark is too long"):
             lanes.open(0, 1, b"m" * (MARK_LIMIT_BYTES + 1))
         lanes.end()
 
@@ -325,7 +349,7 @@ def test_a_long_mark_is_refused() -> None:
 def test_without_a_library_that_fits_it_serves_in_python_and_says_so(
     trouble: str, monkeypatch, caplog, tmp_path
 ) -> None:
-    nativelanes._library.cache_clear()
+    monkeypatch.setattr(nativelanes, "_library", functools.cache(nativelanes._library.__wrapped__))
     if trouble == "no library":
         monkeypatch.setattr(nativelanes, "LIBRARY", tmp_path / "liblanes.so.1")
     else:
@@ -335,4 +359,3 @@ def test_without_a_library_that_fits_it_serves_in_python_and_says_so(
         with pytest.raises(NativeError, match=r"liblanes\.so\.1"):
             NativeLanes(epoll)
     assert "at a higher price" in caplog.text
-    nativelanes._library.cache_clear()

@@ -420,3 +420,21 @@ def test_what_is_no_url_of_a_store_is_refused_without_showing_it(text: str) -> N
     with pytest.raises(UrlError) as caught:
         StoreUrl.parse(text)
     assert ":p@" not in str(caught.value)
+
+
+async def test_a_large_body_does_not_use_up_the_time_of_the_store(open_shared, server) -> None:
+    """Reading megabytes takes longer than the store may: its time begins after that."""
+    quotas = [
+        {"name": "t", "unit": "Tokens", "algorithm": "FixedWindow", "limit": 10**12, "windowSeconds": DAY_SECONDS}
+    ]
+    async with open_shared(server.url, rateLimits=quotas) as rig:
+        rig.set_policy(maximumBodyMebibytes=32, admission={"rateLimits": quotas})
+        text = "hello wörld " * (1024 * 1024)
+        body = json.dumps(
+            {"model": "demo", "stream": True, "messages": [{"role": "user", "content": text}]}, ensure_ascii=False
+        )
+        await rig.until(lambda: rig.store.in_use)
+        for _ in range(3):
+            assert (await rig.post(body.encode())).status == 200
+        assert rig.store.in_use
+        assert not any(rig.store.failures.values())

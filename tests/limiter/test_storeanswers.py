@@ -19,12 +19,12 @@ INCOMPLETE = object()
 READ_BYTES = 64 * 1024
 
 
-class TooLargeError(Exception):
+class RefusedError(Exception):
     """What the reader is told to raise."""
 
 
 def reader() -> BoundedReader:
-    return BoundedReader(hiredis.Reader(notEnoughData=INCOMPLETE), incomplete=INCOMPLETE, too_large=TooLargeError)
+    return BoundedReader(hiredis.Reader(notEnoughData=INCOMPLETE), incomplete=INCOMPLETE, refused=RefusedError)
 
 
 def read(bounded: BoundedReader, pieces: list[bytes]) -> list[object]:
@@ -49,7 +49,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 )
 def test_a_list_that_is_announced_too_long_never_reaches_the_parser(announced: bytes, size: int) -> None:
     bounded = reader()
-    with pytest.raises(TooLargeError):
+    with pytest.raises(RefusedError):
         read(bounded, cut(announced, size))
 
 
@@ -65,7 +65,7 @@ def test_an_answer_that_does_not_end_is_refused() -> None:
     bounded = reader()
     text = [b"x" * READ_BYTES] * (ANSWER_LIMIT_BYTES // READ_BYTES)
     assert read(bounded, [b"$2000000000\r\n", *text[1:]]) == []
-    with pytest.raises(TooLargeError):
+    with pytest.raises(RefusedError):
         bounded.feed(text[0])
 
 
@@ -93,8 +93,13 @@ async def store_that_says(answer: bytes) -> AsyncIterator[int]:
 
 @pytest.mark.parametrize(
     "answer",
-    [b"*4000000000\r\n", b"$2000000000\r\n" + b"x" * 2 * ANSWER_LIMIT_BYTES, b"what?\r\n"],
-    ids=["a huge list", "a text without an end", "another protocol"],
+    [
+        b"*4000000000\r\n",
+        b"$2000000000\r\n" + b"x" * 2 * ANSWER_LIMIT_BYTES,
+        b"what?\r\n",
+        b"%1\r\n%1\r\n:1\r\n:2\r\n:3\r\n",
+    ],
+    ids=["a huge list", "a text without an end", "another protocol", "a map for a key"],
 )
 async def test_such_a_store_is_said_not_to_be_understood(answer: bytes) -> None:
     async with store_that_says(answer) as port:

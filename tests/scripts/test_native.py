@@ -33,13 +33,17 @@ def test_a_compiler_of_the_machine_comes_before_the_one_for_python(monkeypatch) 
     monkeypatch.setattr(native, "find_spec", lambda _name: object())
     assert native.compiler() == ["clang"]
     monkeypatch.setattr(shutil, "which", lambda _name: None)
-    assert native.compiler() == [sys.executable, "-m", "ziglang", "cc"]
+    assert native.compiler() == [sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline"]
 
 
 @pytest.mark.parametrize(
     ("compiler", "words"),
-    [("/no/such/cc", "cannot run /no/such/cc: No such file"), ("false", "`false -std=gnu11 -O2 …` failed")],
-    ids=["missing", "failing"],
+    [
+        ("/no/such/cc", "cannot run /no/such/cc: No such file"),
+        ("false", "`false -std=gnu11 -O2 …` failed"),
+        ("true", "`true -std"),
+    ],
+    ids=["missing", "failing", "doing nothing"],
 )
 def test_a_compiler_that_does_not_work_is_named_and_what_was_there_stays(
     monkeypatch, tmp_path: Path, compiler: str, words: str
@@ -51,6 +55,18 @@ def test_a_compiler_that_does_not_work_is_named_and_what_was_there_stays(
         native.build(target)
     assert words in str(caught.value)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    with pytest.raises(native.NativeBuildError, match=f"cannot write to {tmp_path}/missing: No such file"):
+        native.build(tmp_path / "missing" / "lanes")
+
+
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_name_names_none(monkeypatch, value: str) -> None:
+    monkeypatch.setenv("CC", value)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    assert native.compiler() == ["cc"]
 
 
 def test_without_a_compiler_it_says_what_to_install(monkeypatch, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ Anyone can come with a new address, so memory must be bounded, and what is dropp
 
 When there is no room, an idle account goes. When none is idle, the one that nobody has used for the longest time goes,
 counted in `overruns`: then there are more active holders than the bound, and the bound must be raised.
-Which account becomes idle next is known without a search: a heap keeps a time for each account that has rested,
-before which it cannot be idle. What is used later only puts that off, so the time is looked at again when it has come,
-and not with every request. An entry whose account was forgotten or ranked anew has an old ticket and is skipped.
+Which account becomes idle next is known without a search: when an account begins to rest its time is known, and a heap
+keeps these times. An entry whose account has been used since has an old ticket and is skipped.
 
 A change of quotas or of the share reaches an account when it is used next, as of the moment of the change.
 """
@@ -70,23 +69,27 @@ class Accounts:
         if account is None:
             return Account(key, quotas_of, share=self._share, now=now)
         self._kept.move_to_end(key)
-        if account.source is not quotas_of or account.share != self._share:
-            self._refresh(account, quotas_of)
+        self._refresh(account, quotas_of)
         return account
 
     def open(self, account: Account, now: float) -> None:
         """Keep the account until as many times closed."""
-        if self._kept.get(account.key) is not account:
-            if len(self._kept) >= self._maximum:
-                self._make_room(now)
-            self._kept[account.key] = account
+        self._keep(account, now)
         account.open += 1
+        account.ticket = 0
 
     def close(self, account: Account, now: float) -> None:
         """Take note that a reservation was settled or cancelled."""
         account.open -= 1
-        if account.open == 0 and not account.ticket and self._kept.get(account.key) is account:
+        if account.open == 0 and self._kept.get(account.key) is account:
             self._rest(account, now)
+
+    def _keep(self, account: Account, now: float) -> None:
+        if self._kept.get(account.key) is account:
+            return
+        if len(self._kept) >= self._maximum:
+            self._make_room(now)
+        self._kept[account.key] = account
 
     def _make_room(self, now: float) -> None:
         if self._forgets_idle(now):
@@ -100,18 +103,17 @@ class Accounts:
         self.overruns += 1
 
     def _forgets_idle(self, now: float) -> bool:
-        while self._resting and self._resting[0][0] <= now:
-            _, ticket, account = heappop(self._resting)
-            if account.ticket != ticket:
-                continue
-            account.ticket = 0
-            if account.open:
-                continue  # it is ranked again when it rests
-            if account.reset_seconds(now):
-                self._rest(account, now)
-                continue
-            del self._kept[account.key]
-            return True
+        resting = self._resting
+        while resting:
+            idle_at, ticket, account = resting[0]
+            if account.ticket == ticket:
+                if idle_at > now:
+                    return False
+                heappop(resting)
+                del self._kept[account.key]
+                account.ticket = 0
+                return True
+            heappop(resting)
         return False
 
     def _rest(self, account: Account, now: float) -> None:
@@ -126,7 +128,6 @@ class Accounts:
         self._ranked_before_change = False
         self._resting.clear()
         for account in self._kept.values():
-            account.ticket = 0
             if self._quotas_of is not None:
                 self._refresh(account, self._quotas_of)
             if account.open == 0:

@@ -172,18 +172,19 @@ class Admission:
         visit = self.reception.read(request.head, caller, route, body)
         visit.mark = fingerprint(f"{caller.tenant} {route.path}", (body,))
         amended = reading.asking_for_usage(visit.wish, body) if self.charges.count_tokens else None
+        now = self.now()  # a body of megabytes takes as long to read as a store may for its answer
         try:
             self.reception.check(visit, request.head, refusal=self._refusal)
-            self.toll.pay(visit, visit.since)
+            self.toll.pay(visit, now)
         except Refused:
-            self.retries.unanswered(visit.mark, visit.since)
+            self.retries.unanswered(visit.mark, now)
             raise
         try:
             if amended is not None:
                 visit.add_usage = True
                 request.replace_body(amended)
             if not isinstance(visit.reservation, Asking):
-                self._charged(visit, visit.since)
+                self._charged(visit, now)
         except BaseException:
             visit.refund()
             raise

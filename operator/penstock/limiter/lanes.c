@@ -45,7 +45,7 @@ struct lanes {
   struct lane *lane;
 };
 
-/* So that a build of other sources is noticed. */
+/* So that a build in which the shared fields were others is noticed. */
 int lanes_layout(void) { return LAYOUT; }
 
 /* How much memory `lanes_begin` needs. It is Python's, so nothing here can outlive its owner. */
@@ -69,7 +69,7 @@ int lanes_open(struct lanes *self, int number, int target, const char *mark, int
     int room = number + 64;
     struct lane *lane = realloc(self->lane, (size_t)room * sizeof *lane);
     if (!lane) return -1;
-    for (int one = self->room; one < room; one++) lane[one].target = -1;
+    for (int one = self->room; one < room; one++) lane[one] = (struct lane){.target = -1};
     self->lane = lane;
     self->room = room;
   }
@@ -81,7 +81,7 @@ int lanes_open(struct lanes *self, int number, int target, const char *mark, int
   return 0;
 }
 
-/* Returns how many marked chunks went over the lane since it was opened. */
+/* Returns how many marked chunks went over the lane since it was opened, also when it is closed again. */
 int64_t lanes_close(struct lanes *self, int number) {
   if (number < 0 || number >= self->room) return 0;
   self->lane[number].target = -1;
@@ -100,7 +100,7 @@ static int is_whole(const unsigned char *data, int length) {
   int at = 0, size = 0, value;
   if (length < 6) return 0;
   for (; at < 3 && (value = digit(data[at])) >= 0; at++) size = size * 16 + value;
-  return at && data[at] == '\r' && data[at + 1] == '\n' && size && at + 2 + size + 2 == length &&
+  return at && data[at] == '\r' && data[at + 1] == '\n' && at + 2 + size + 2 == length &&
          !memcmp(data + length - 4, "\n\n\r\n", 4);
 }
 

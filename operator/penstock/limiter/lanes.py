@@ -80,7 +80,7 @@ class Lanes(Protocol):
         """
 
     def close(self, number: int) -> int:
-        """Pass nothing on any more, and return how many marked chunks were; harmless when repeated."""
+        """Pass nothing on any more, and return how many marked chunks there were; the same when repeated."""
 
     @property
     def next(self) -> Callable[[], int]:

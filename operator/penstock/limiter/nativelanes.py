@@ -67,7 +67,10 @@ class NativeLanes:
     def open(self, number: int, target: int, mark: bytes | None) -> None:
         """See `Lanes.open`."""
         if self._open(self._handle, number, target, mark, len(mark or b"")):
-            raise ValueError(f"no lane for descriptor {number}: a mark has at most {MARK_LIMIT_BYTES} bytes")
+            reason = (
+                "there is no memory left" if mark is None or len(mark) <= MARK_LIMIT_BYTES else "the mark is too long"
+            )
+            raise ValueError(f"no lane for descriptor {number}: {reason}")
 
     def close(self, number: int) -> int:
         """See `Lanes.close`."""
@@ -103,10 +106,11 @@ def lanes_on(epoll: select.epoll) -> Lanes:
 def _library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
+        layout = library.lanes_layout()
+    except (OSError, AttributeError) as error:
         raise NativeError(f"cannot load {LIBRARY.name} ({error})") from None
-    if library.lanes_layout() != LAYOUT:
-        raise NativeError(f"{LIBRARY.name} was built from other sources; build it again (`make env`)")
+    if layout != LAYOUT or library.lanes_size() < ctypes.sizeof(_NativeTurn):
+        raise NativeError(f"{LIBRARY.name} is of another version; build it again (`make env`)")
     number, handle = ctypes.c_int, ctypes.c_void_p
     library.lanes_size.argtypes, library.lanes_size.restype = (), ctypes.c_size_t
     library.lanes_begin.argtypes, library.lanes_begin.restype = (handle, number), None

@@ -134,8 +134,8 @@ class DirectSelector(selectors.EpollSelector):
 
         With a mark only chunks of one event with it are passed on, and they are counted.
         """
-        self._lanes.open(number, target, mark)
         self._owners[number] = lane
+        self._lanes.open(number, target, mark)
 
     def close_lane(self, number: int) -> int:
         """Pass nothing on any more, and return how many marked chunks were; harmless without a lane."""

@@ -28,13 +28,13 @@ class BoundedReader:
     Args:
         reader: The reader.
         incomplete: What the reader returns while an answer is not complete.
-        too_large: Raised when something is too large.
+        refused: Raised when something is too large, or no answer of any script.
     """
 
-    def __init__(self, reader: Any, *, incomplete: object, too_large: type[Exception]) -> None:  # noqa: ANN401
+    def __init__(self, reader: Any, *, incomplete: object, refused: type[Exception]) -> None:  # noqa: ANN401
         self._reader = reader
         self._incomplete = incomplete
-        self._too_large = too_large
+        self._refused = refused
         self._outstanding_bytes = 0
         self._tail = b"\n"
 
@@ -42,16 +42,19 @@ class BoundedReader:
         """Take what was read."""
         self._outstanding_bytes += len(data)
         if self._outstanding_bytes > ANSWER_LIMIT_BYTES:
-            raise self._too_large("an answer of the shared store is too long")
+            raise self._refused("an answer of the shared store is too long")
         seen = self._tail + data
         if _LONG_LIST.search(seen):
-            raise self._too_large("an answer of the shared store has too many entries")
+            raise self._refused("an answer of the shared store has too many entries")
         self._tail = seen[-_TAIL_BYTES:]
         self._reader.feed(data)
 
     def gets(self, *arguments: Any) -> object:  # noqa: ANN401
         """Return the next answer, if it is complete."""
-        answer: object = self._reader.gets(*arguments)
+        try:
+            answer: object = self._reader.gets(*arguments)
+        except TypeError:  # a map with a list or a map for a key
+            raise self._refused("an answer of the shared store is no answer of any script") from None
         if answer is not self._incomplete:
             self._outstanding_bytes = 0
         return answer
@@ -80,7 +83,7 @@ def bounded_parser() -> type[Any]:
         def on_connect(self, connection: Any) -> None:  # noqa: ANN401
             """Read from a connection."""
             super().on_connect(connection)  # type: ignore[no-untyped-call]
-            reader = BoundedReader(self._reader, incomplete=NOT_ENOUGH_DATA, too_large=InvalidResponse)
+            reader = BoundedReader(self._reader, incomplete=NOT_ENOUGH_DATA, refused=InvalidResponse)
             self._reader = reader  # type: ignore[assignment]
 
     return BoundedParser

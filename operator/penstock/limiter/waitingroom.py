@@ -125,6 +125,8 @@ class WaitingRoom:
                         # A defect that one request meets must not keep the others from their permits.
                         logger.exception("a request could not be told that its wait is over")
                         turn.fail()
+                if self._again:
+                    now = self._loop.time()  # of what happened meanwhile
         finally:
             self._advancing = False
         due = self._gate.wake_at()
