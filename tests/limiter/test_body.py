@@ -316,6 +316,19 @@ def test_asking_for_usage_changes_nothing_else(body: bytes) -> None:
             b'"stream_options":{"x":1,"include_usage":true}}',
             id="hidden by escapes",
         ),
+        pytest.param(
+            b'{"stream_option\\u0073":{"x":1}}',
+            b'{"stream_option\\u0073":{"x":1},"stream_options":{"x":1,"include_usage":true}}',
+            id="named by escapes only",
+        ),
+        pytest.param(
+            b'{"\\u0073tream_options":{"include_usage":true,"x":1}}',
+            b'{"\\u0073tream_options":{"include_usage":true,"x":1}}',
+            id="said yes by escapes only",
+        ),
+        pytest.param(
+            b'{"\\u0061":1}', b'{"\\u0061":1,"stream_options":{"include_usage":true}}', id="escapes of another name"
+        ),
     ],
 )
 def test_asking_for_usage_is_spliced_in(body: bytes, changed: bytes) -> None:

@@ -9,6 +9,9 @@ import socket
 
 import pytest
 
+from penstock.limiter.refusal import Reason
+from penstock.limiter.service import Times
+
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
 MEBIBYTE = 1024 * 1024
 
@@ -83,14 +86,30 @@ async def test_a_request_cut_short_is_refused_and_the_connection_ends(rig, sent:
     assert rig.engine.calls == []
 
 
-@pytest.mark.parametrize("sent", [HEAD, HEAD + b"Content-Length: 10\r\n\r\nabc"], ids=["head", "body"])
-async def test_a_request_that_does_not_come_in_time_is_refused(rig, sent: bytes) -> None:
-    client = await rig.connect()
-    await client.send(sent)
-    reply = await client.reply()
-    assert reply.status == 408
-    assert await client.rest() == b""
-    await rig.settled()
+LONG_IDLE = Times(idle_seconds=600.0, head_seconds=0.3, body_step_seconds=0.3, linger_silence_seconds=0.3)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(HEAD,), (HEAD + b"Content-Length: 10\r\n\r\nabc",), (HEAD + b"Content-Length: 10\r\n\r\n",), (HEAD, b"X: y\r\n")],
+    ids=["head", "body that began with its head", "body that never began", "head in parts"],
+)
+@pytest.mark.parametrize("before", [b"", b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["new", "used"])
+async def test_a_request_that_does_not_come_in_time_is_refused_however_long_a_connection_may_be_idle(
+    settings, make_rig, before: bytes, parts: tuple[bytes, ...]
+) -> None:
+    async with make_rig(settings, times=LONG_IDLE) as rig:
+        client = await rig.connect()
+        if before:
+            await client.send(before)
+            assert (await client.reply()).status == 404
+        for part in parts:
+            await client.send(part)
+            await asyncio.sleep(0.05)
+        reply = await client.reply()
+        assert reply.status == 408
+        assert await client.rest() == b""
+        await rig.settled()
 
 
 async def test_a_head_that_drips_in_is_refused_however_steadily_it_drips(rig) -> None:
@@ -359,6 +378,41 @@ async def test_a_large_body_that_stopped_coming_makes_room_for_others(rig, monke
     reply = await slow.reply()
     assert (reply.status, reply.error["code"]) == (503, "overloaded")
     await rig.settled()
+
+
+async def test_a_body_that_began_with_its_head_and_stopped_coming_makes_room_for_others(
+    settings, make_rig, monkeypatch
+) -> None:
+    monkeypatch.setattr("penstock.limiter.bodybudget.SLOW_SECONDS", 0.05)
+    async with make_rig(settings, times=Times()) as rig:
+        budget = rig.limiter.relay.budget
+        budget.limit_bytes = 40_000
+        slow = await rig.connect()
+        await slow.send(HEAD + b"Content-Length: 50000\r\n\r\n" + bytes(30_000))
+        await rig.until(lambda: budget.held_bytes > 30_000)
+        await asyncio.sleep(0.1)
+        assert (await rig.post(b'{"prompt": "%b"}' % (b"x" * 20_000))).status == 200
+        reply = await slow.reply()
+        assert (reply.status, reply.error["code"]) == (503, "overloaded")
+        await rig.settled()
+
+
+async def test_a_body_that_was_refused_is_not_asked_for_room_any_more(settings, make_rig, monkeypatch) -> None:
+    """Though its client stays for a while: it would be refused for a second time, behind its last answer."""
+    monkeypatch.setattr("penstock.limiter.bodybudget.SLOW_SECONDS", 0.05)
+    async with make_rig(settings, times=Times(linger_silence_seconds=30.0)) as rig:
+        refused = await rig.connect()
+        await refused.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}")
+        await rig.until(lambda: rig.limiter.relay.budget.held_bytes > 0)
+        (connection,) = rig.limiter.relay.connections
+        await refused.send(b"no chunk")
+        assert (await refused.reply()).status == 400
+        await asyncio.sleep(0.1)
+        rig.limiter.relay.budget.limit_bytes = 1000
+        assert (await rig.post(bytes(2000))).status == 503
+        assert connection in rig.limiter.relay.connections
+        refusals = {reason: count for reason, count in rig.limiter.relay.refusals.items() if count}
+        assert refusals == {Reason.BAD_REQUEST: 1, Reason.OVERLOADED: 1}
 
 
 async def test_bad_input_of_a_client_that_is_gone_already_is_looked_at_no_more(rig, monkeypatch) -> None:

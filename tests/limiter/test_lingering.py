@@ -128,6 +128,21 @@ async def test_a_slot_of_which_nothing_is_heard_is_given_back_in_the_end_and_cou
         assert b"penstock_permits_given_up_total 2.0" in rig.limiter.metrics.render()
 
 
+async def test_a_slot_of_which_nothing_is_heard_any_more_is_given_back_in_the_end_and_counted(
+    open_rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """News once, then silence: the time counts from the news."""
+    async with open_rig(settings_of=LLAMA) as rig:
+        await leave_two(rig, Slots(rig))
+        rig.engine.metrics = b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n"
+        monkeypatch.setattr(module, "LONGEST_SECONDS", 0.3)
+        lingering = rig.limiter.admission.lingering
+        lingering.seen(b"llamacpp:requests_processing 2\n", asyncio.get_running_loop().time())
+        assert len(lingering) == 2
+        await rig.settled()
+        assert lingering.given_up == 2
+
+
 async def test_an_engine_that_does_not_tell_keeps_no_permit(open_rig) -> None:
     async with open_rig(settings_of=LLAMA) as rig:
         slots = Slots(rig)

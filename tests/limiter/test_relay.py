@@ -10,6 +10,7 @@ import pytest
 
 from penstock.api.engine import EngineType
 from penstock.engines.facts import RequestClass
+from penstock.limiter.admission import EARLY_BODY_BYTES
 from penstock.limiter.ends import End
 
 PATIENCE_SECONDS = 10.0
@@ -314,6 +315,33 @@ async def test_an_early_answer_to_a_large_body_arrives(rig) -> None:
     reply = await rig.post(b'{"prompt": "%b"}' % (b"x" * 1_000_000))
     assert (reply.status, reply.body) == (400, b"no")
     await rig.settled()
+
+
+@pytest.mark.parametrize(
+    ("size", "connection"),
+    [(2, "keep-alive"), (EARLY_BODY_BYTES, "keep-alive"), (EARLY_BODY_BYTES + 1, "close")],
+    ids=["small", "as large as is read anyway", "larger"],
+)
+async def test_only_a_large_body_is_refused_before_it_is_read_and_costs_the_connection(
+    open_rig, size: int, connection: str
+) -> None:
+    quota = {"name": "one", "per": "Address", "unit": "Requests", "limit": 1, "windowSeconds": 86_400}
+    async with open_rig(rateLimits=[quota]) as rig:
+        client = await rig.connect()
+        await client.send(rig.post_bytes())
+        assert (await client.reply()).status == 200
+        head, _, body = rig.post_bytes(b"{}".ljust(size)).partition(b"\r\n\r\n")
+        await client.send(head + b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        if connection == "keep-alive":
+            await client.send(body)
+        refused = await client.reply()
+        assert (refused.status, refused.header("connection") or "keep-alive") == (429, connection)
+        if connection == "close":
+            assert await client.rest() == b""
+        else:
+            await client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await client.reply()).status == 200
 
 
 async def test_interim_answers_of_the_engine_are_skipped(rig) -> None:

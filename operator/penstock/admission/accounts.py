@@ -92,12 +92,10 @@ class Accounts:
         self._kept[account.key] = account
 
     def _make_room(self, now: float) -> None:
+        if self._ranked_before_change:  # it may have put off when somebody is idle
+            self._rank_all(now)
         if self._forgets_idle(now):
             return
-        if self._ranked_before_change:
-            self._rank_all(now)
-            if self._forgets_idle(now):
-                return
         _, oldest = self._kept.popitem(last=False)
         oldest.ticket = 0
         self.overruns += 1
