@@ -27,6 +27,28 @@ def run(*arguments, **environment):
     )
 
 
+@pytest.mark.parametrize("command", ["download", "limiter", "operator"])
+def test_what_a_command_needs_is_named_with_the_extra_that_brings_it(command, monkeypatch):
+    def missing(_name):
+        raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
+
+    monkeypatch.setattr("penstock.cli.main.importlib.import_module", missing)
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: `penstock {command}` needs pydantic; install it with `pip install 'penstock[{command}]'`\n"
+    )
+
+
+def test_without_click_the_command_line_says_what_to_install():
+    code = "import sys; sys.modules['click'] = None; import penstock.cli.main"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": "operator"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "penstock: the command line needs click; install it with `pip install 'penstock[cli]'`\n"
+
+
 def test_help_names_every_command():
     result = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0

@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-import click
+try:
+    import click
+except ModuleNotFoundError:
+    sys.exit("penstock: the command line needs click; install it with `pip install 'penstock[cli]'`")
 
 from penstock.cli.version import version
 
@@ -30,10 +33,21 @@ class LazyGroup(click.Group):
         return sorted(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command."""
+        """Import a command.
+
+        Raises:
+            ClickException: what it needs is not installed.
+        """
         if cmd_name not in SUBCOMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"penstock.cli.{cmd_name}").command
+        try:
+            command: click.Command = importlib.import_module(f"penstock.cli.{cmd_name}").command
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("penstock"):
+                raise
+            raise click.ClickException(
+                f"`penstock {cmd_name}` needs {error.name}; install it with `pip install 'penstock[{cmd_name}]'`"
+            ) from None
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
