@@ -10,8 +10,8 @@ import pytest
 
 from penstock.api.engine import EngineType
 from penstock.engines.facts import RequestClass
-from penstock.limiter.admission import EARLY_BODY_BYTES
 from penstock.limiter.ends import End
+from penstock.limiter.relay import EARLY_BODY_BYTES
 
 PATIENCE_SECONDS = 10.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -50,9 +50,6 @@ from penstock.limiter.wish import Kind, Wish
 
 logger = logging.getLogger(__name__)
 
-EARLY_BODY_BYTES = 64 * 1024
-"""Bodies above this are not read while the request would be refused anyway."""
-
 
 class Admission:
     """Admission at one replica.

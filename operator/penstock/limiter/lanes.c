@@ -1,7 +1,7 @@
-/* The lanes of token streams in C: what `PythonLanes` of lanes.py does, step for step, and nothing else.
+/* The lanes of token streams in C: what `PythonLanes` of lanes.py does, and nothing else.
  *
  * Why: a piece of a stream costs Python less in steps than in memory that is not in the processor's caches any more when
- * it comes. This touches one line of a table, one buffer, and the code below.
+ * it comes. This touches one entry of a table, one buffer, and the code below.
  *
  * It knows nothing of Python, so one build serves every version of it. Everything outside the ordinary is handed back,
  * one thing at a time; what `next` returns is described in lanes.py.

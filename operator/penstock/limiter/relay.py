@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.admission.connected import Connected
 from penstock.api.limiter import MAXIMUM_BODY_MEBIBYTES
 from penstock.engines.facts import RequestClass
-from penstock.limiter.admission import EARLY_BODY_BYTES, Admission
+from penstock.limiter.admission import Admission
 from penstock.limiter.bodybudget import BodyBudget
 from penstock.limiter.client import Client
 from penstock.limiter.coalesce import KEY_HEADER, Coalescing
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from penstock.limiter.connection import Connection
 
 logger = logging.getLogger(__name__)
+
+EARLY_BODY_BYTES = 64 * 1024
+"""Bodies above this are not read while the request would be refused anyway."""
 
 RUN_HEADERS = frozenset({KEY_HEADER, RETRY_COUNT_HEADER})
 """Without one of these a request has nothing to do with any run."""
